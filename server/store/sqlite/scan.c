@@ -248,13 +248,14 @@ static bool has_places(u32 by)
 /* Whether c->rows has this key; sets c->last to its row. */
 static bool find_row(struct scanning *c, const struct sum_key *k)
 {
+	size_t end = c->by & STORE_BY_STACK ? MIN(c->last + 2, c->rows.n) : 0;
 	u64 *at;
 
 	/*
 	 * A block has a stack's rows side by side, and its stacks in the order in which the block
 	 * before had most of them.
 	 */
-	for (size_t i = c->last; i < MIN(c->last + 2, c->rows.n); i++)
+	for (size_t i = c->last; i < end; i++)
 		if (same_key(&c->rows.data[i].key, k)) {
 			c->last = i;
 			return true;
@@ -317,19 +318,21 @@ static int look_up_id(struct scanning *c, bool stack, u32 number, u64 *ret)
 	return map_put(stack ? &c->stacks : &c->series, number, *ret);
 }
 
-/* Returns 1 if the filter accepts the number, 0 if not, negative on failure. */
-static int filter_accepts(struct scanning *c, bool stack, u32 number)
+static int is_in_filter(struct scanning *c, bool stack, u32 number)
 {
-	u64 *known, found;
+	u64 *known = map_get(stack ? &c->stacks : &c->series, number), found;
 	int r;
 
-	if (stack ? !c->f->stacks : !c->f->series)
-		return 1;
-	known = map_get(stack ? &c->stacks : &c->series, number);
 	if (known)
 		return *known == 1;
 	r = look_up_id(c, stack, number, &found);
 	return r < 0 ? r : found == 1;
+}
+
+/* Returns 1 if the filter accepts the number, 0 if not, negative on failure. */
+static inline int filter_accepts(struct scanning *c, bool stack, u32 number)
+{
+	return (stack ? c->f->stacks : c->f->series) ? is_in_filter(c, stack, number) : 1;
 }
 
 static u32 step_of(const struct scanning *c, u64 time_ms)
