@@ -35,6 +35,9 @@ void sq_cache_deinit(struct sq_cache *c)
 	vec_deinit(&c->stack_list);
 	map_deinit(&c->stack_ids);
 	map_deinit(&c->series);
+	vec_deinit(&c->scratch.ids);
+	vec_deinit(&c->scratch.reals);
+	vec_deinit(&c->scratch.numbers);
 	*c = (struct sq_cache){.emptied = c->emptied + 1};
 }
 
@@ -265,24 +268,12 @@ static int load_frame(struct loading *l, s64 n, const struct sq_frame **ret)
 	return r;
 }
 
-struct frames {
-	vec(u64) ids;	/* as the stack has them */
-	vec(u32) reals; /* in the cache's profile */
-	vec(u64) numbers;
-};
-
-static void frames_deinit(struct frames *f)
-{
-	vec_deinit(&f->ids);
-	vec_deinit(&f->reals);
-	vec_deinit(&f->numbers);
-}
-
-static int read_numbers(const u8 *data, size_t size, struct frames *f)
+static int read_numbers(const u8 *data, size_t size, struct sq_stack_frames *f)
 {
 	struct buf b = buf_of(data, size);
 	u64 n;
 
+	vec_clear(&f->numbers);
 	while (buf_left(&b)) {
 		if (f->numbers.n >= MAX_DEPTH || !varint_get(&b, &n))
 			return -EBADMSG;
@@ -292,11 +283,13 @@ static int read_numbers(const u8 *data, size_t size, struct frames *f)
 	return 0;
 }
 
-static int load_frames(struct loading *l, struct frames *f)
+static int load_frames(struct loading *l, struct sq_stack_frames *f)
 {
 	const struct sq_frame *frame = NULL;
 	int r = 0;
 
+	vec_clear(&f->ids);
+	vec_clear(&f->reals);
 	vec_foreach (&f->numbers, n) {
 		r = load_frame(l, (s64)*n, &frame);
 		if (r == 0)
@@ -337,7 +330,7 @@ static bool find_stack(struct sq_cache *c, bool by_number, u64 key)
 static int load_stack(struct loading *l, s64 n, size_t *ret)
 {
 	struct sq_cache *c = l->cache;
-	__attribute__((cleanup(frames_deinit))) struct frames f = {};
+	struct sq_stack_frames *f = &c->scratch;
 	struct sq_stack e = {.n = (u64)n};
 	sqlite3_stmt *st;
 	int r;
@@ -350,14 +343,14 @@ static int load_stack(struct loading *l, s64 n, size_t *ret)
 	if (r < 0)
 		return r;
 	e.id = (u64)sqlite3_column_int64(st, 0);
-	r = read_numbers(sqlite3_column_blob(st, 1), (size_t)sqlite3_column_bytes(st, 1), &f);
+	r = read_numbers(sqlite3_column_blob(st, 1), (size_t)sqlite3_column_bytes(st, 1), f);
 	if (r == 0)
-		r = load_frames(l, &f);
-	if (r == 0 && (store_stack_id(f.ids.data, f.ids.n) != e.id ||
+		r = load_frames(l, f);
+	if (r == 0 && (store_stack_id(f->ids.data, f->ids.n) != e.id ||
 		       !sq_number_is_right(l->c, SQL_INDEX_STACK, e.id, n)))
 		r = -EBADMSG;
 	if (r == 0)
-		r = profile_add_stack(c->profile, f.reals.data, f.reals.n, &e.stack);
+		r = profile_add_stack(c->profile, f->reals.data, f->reals.n, &e.stack);
 	if (r == 0)
 		r = map_put(&c->stacks, (u64)n, c->stack_list.n);
 	if (r == 0)

@@ -21,6 +21,13 @@ struct sq_stack {
 	u32 stack; /* in the cache's profile */
 };
 
+/* The frames of the stack that is being loaded. */
+struct sq_stack_frames {
+	vec(u64) ids;	/* as the stack has them */
+	vec(u32) reals; /* in the cache's profile */
+	vec(u64) numbers;
+};
+
 /* Loaded rows, interned in one profile. n: the number of a row. */
 struct sq_cache {
 	struct profile *profile; /* owned */
@@ -34,8 +41,9 @@ struct sq_cache {
 	size_t last_stack;    /* position of the stack that was looked up last */
 	struct map stack_ids; /* id → position */
 	struct map series;    /* n → id */
-	u64 naming;	      /* sq.naming of the snapshot from which all rows were read */
-	u64 emptied;	      /* how often the cache was emptied: tells its profiles apart */
+	struct sq_stack_frames scratch;
+	u64 naming;  /* sq.naming of the snapshot from which all rows were read */
+	u64 emptied; /* how often the cache was emptied: tells its profiles apart */
 };
 
 /* ---- the caller holds cache_lock ---- */
