@@ -172,6 +172,44 @@ def test_whole_hours_are_read_from_their_sums(node, serve, database):
     proxy.close()
 
 
+def test_a_range_whose_ends_add_nothing_is_read_as_whole_hours(node, serve, database):
+    """The sums of whole hours answer a range up to now; what arrives past the range in that moment does not count."""
+    proxy, hour = Proxy(node), 3600
+    ours, writer = serve("--store", proxy.url(database)), serve("--store", node.url(database))
+    base = int(time.time()) // hour * hour - 4 * hour
+
+    def write(text, at):
+        assert ingest(writer, "shop.cpu", text.encode(), base + at).status == 200
+
+    def ask(begin, end):
+        proxy.seen.clear()
+        a = ours.get("/api/v1/export", **{"from": (base + begin) * 1000, "to": (base + end) * 1000, "query": '{service_name="shop"}',
+                                          "format": "folded"})
+        assert a.status == 200, a.text
+        return sorted(line.split(";")[-1] for line in a.text.splitlines())
+
+    for name, at in (("first", 600), ("middle", hour), ("last", 2 * hour + 600)):
+        write(f"main;{name} 1\n", at)
+    hours = ask(300, 2 * hour + 900)
+    asked = [q for q in proxy.seen if "FROM samples" in q]
+    assert [line.split()[0] for line in hours] == ["first", "last", "middle"] and asked
+    for q in asked if node.name != "18.16" else []:
+        assert "at <" not in q and "at >=" not in q
+        node.query(q.replace("FORMAT RowBinary", "SETTINGS force_optimize_projection = 1 FORMAT Null"), database)
+
+    def arrive(_):
+        if "stack, sum(" in proxy.seen[-1]:
+            proxy.plan = lambda _: None
+            write("main;late 1\n", 2 * hour + 900)
+            write("main;early 1\n", 299)
+
+    proxy.plan = arrive
+    assert ask(300, 2 * hour + 900) == hours and proxy.plan is not arrive
+    assert ask(300, 2 * hour + 900) == hours
+    assert [line.split()[0] for line in ask(299, 2 * hour + 901)] == ["early", "first", "last", "late", "middle"]
+    proxy.close()
+
+
 def test_spans_are_answered_as_sqlite_answers(any_backend, serve, database):
     test_traces.START = int(time.time()) * 1000 - 120_000
     ours, sqlite = serve("--store", any_backend.url(database)), serve()

@@ -29,6 +29,8 @@
 #define CH_ALWAYS 999912     /* the month of rows that are never dropped */
 #define CH_SPAN_MARKER "255" /* the kind of a marker in `spans` */
 #define CH_RAW 1	     /* the resolution of samples that were not rounded, in ms */
+/* The time of a sample. The projections (schema.c) have its smallest and largest by this text. */
+#define CH_TIME_MS "toUInt64(hour) * 3600000 + at"
 
 struct ch_config {
 	char *hosts[CH_MAX_HOSTS]; /* owned: "http://HOST:PORT/" */
