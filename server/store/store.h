@@ -161,8 +161,8 @@ enum store_by {
 	STORE_BY_SERVICE = 8,
 	STORE_BY_TYPE = 16,
 	/*
-	 * With STORE_BY_TYPE: only to compare types by count. Values may be 0, and if there is one
-	 * type its count may be that of more than the range.
+	 * With STORE_BY_TYPE: only to compare types by count. Values and resolution_ms may be 0,
+	 * and if there is one type its count may be that of more than the range.
 	 */
 	STORE_COUNTS = 32,
 };
