@@ -210,6 +210,18 @@ def test_a_range_whose_ends_add_nothing_is_read_as_whole_hours(node, serve, data
     proxy.close()
 
 
+def test_a_type_is_chosen_by_what_it_has_in_the_range(node, serve, database):
+    """Not by what the range's hours have."""
+    s, hour = serve("--store", node.url(database)), 3600
+    base = int(time.time()) // hour * hour - 2 * hour
+    for kind, times in (("page_faults", (5, 6, 7)), ("context_switches", (8, 20, 21, 22, 23, hour - 1))):
+        for at in times:
+            assert ingest(s, f"shop.{kind}", f"main;{kind} 1\n".encode(), base + at).status == 200
+    for end, kind in ((10, "page_faults"), (hour, "context_switches")):
+        a = s.get("/api/v1/export", **{"from": base * 1000, "to": (base + end) * 1000, "format": "folded"})
+        assert a.status == 200 and kind in a.text, a.text
+
+
 def test_spans_are_answered_as_sqlite_answers(any_backend, serve, database):
     test_traces.START = int(time.time()) * 1000 - 120_000
     ours, sqlite = serve("--store", any_backend.url(database)), serve()
