@@ -331,7 +331,9 @@ static int list_named(struct ch *s, const char *build_id, struct str *ret, struc
 	return r;
 }
 
-/* A node deletes in the background: waits until this node has done so. */
+/*
+ * Every node has all rows, and deletes them in the background: waits until this node has done so.
+ */
 static int wait_for_deletion(struct ch *s, struct diag *reterr_diag)
 {
 	const struct timespec pause = {.tv_nsec = 100000000};
@@ -339,8 +341,8 @@ static int wait_for_deletion(struct ch *s, struct diag *reterr_diag)
 
 	str_printf(&sql,
 		   "SELECT toUInt64(count()) FROM system.mutations WHERE database = '%s' AND "
-		   "table = 'names%s' AND NOT is_done FORMAT RowBinary",
-		   s->config.database, ch_local(s));
+		   "table = 'names' AND NOT is_done FORMAT RowBinary",
+		   s->config.database);
 	for (u32 i = 0; i < UNNAME_TRIES; i++) {
 		_cleanup_str_ struct str answer = {};
 		struct buf b;
@@ -365,14 +367,13 @@ int ch_unname_frames(struct store *base, const char *build_id, struct diag *rete
 	int r = 0;
 
 	while (r == 0 && more) {
-		_cleanup_str_ struct str ids = {}, sql = {}, cluster = {};
+		_cleanup_str_ struct str ids = {}, sql = {};
 
 		r = list_named(s, build_id, &ids, &d);
 		more = r == 0 && ids.n;
 		if (!more)
 			break;
-		str_printf(&sql, "ALTER TABLE names%s%s DELETE WHERE frame IN (%s)", ch_local(s),
-			   ch_on_cluster(s, &cluster), str_get(&ids));
+		str_printf(&sql, "ALTER TABLE names DELETE WHERE frame IN (%s)", str_get(&ids));
 		r = sql.failed ? -ENOMEM : ch_select(s, str_get(&sql), NULL, &d);
 		if (r == 0)
 			r = wait_for_deletion(s, &d);
