@@ -198,8 +198,13 @@ Test(names, names_are_taken_away_and_replaced)
 	store_close(s);
 	s = open_store(dir, NULL);
 	assert_answer(s, none);
-	cr_assert_eq(store_name_frames(s, BUILD, name, &right, &d), 0, "%s", d.text);
-	assert_answer(s, "app;main;other_2000;tiny 1\napp;main;right_1000;tiny 1\n");
+	/* The second time the names are those of the first. */
+	for (int i = 0; i < 2; i++) {
+		cr_assert_eq(store_name_frames(s, BUILD, name, &right, &d), 0, "%s", d.text);
+		assert_answer(s, "app;main;other_2000;tiny 1\napp;main;right_1000;tiny 1\n");
+		cr_assert_eq(store_unname_frames(s, BUILD, &d), 0, "%s", d.text);
+		assert_answer(s, none);
+	}
 	store_close(s);
 	remove_store_dir(dir);
 }

@@ -163,6 +163,7 @@ struct ch_request {
 	const char *token;	/* the token of an INSERT on a modern server, or NULL */
 	u64 timeout_ms;		/* 0 = the configured timeout */
 	bool once;		/* do not retry */
+	bool again;		/* write the rows of an INSERT even if an equal one was written */
 	bool any_replica;	/* a query whose answer may be some seconds behind */
 	bool no_database;	/* send no database name: the database may not exist yet */
 };

@@ -254,7 +254,8 @@ static int make_url(const struct ch *s, CURL *easy, const char *host, const stru
 	if (q->rows) {
 		add_parameter(easy, url, "query", q->sql);
 		/* One block: ClickHouse writes all of it or nothing. */
-		str_puts(url, "&max_insert_block_size=100000000&insert_deduplicate=1");
+		str_printf(url, "&max_insert_block_size=100000000&insert_deduplicate=%d",
+			   !q->again);
 		if (s->modern)
 			str_puts(url, "&async_insert=0");
 	} else {

@@ -8,10 +8,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/text.h"
 #include "base/varint.h"
 #include "server/store/clickhouse/clickhouse.h"
 #include "server/store/clickhouse/load.h"
@@ -258,12 +260,21 @@ static int name_some(struct naming *g)
 	return 0;
 }
 
+/*
+ * Names that were taken away may come again. Old servers compare INSERTs by `again`, modern servers
+ * by their token only.
+ */
 static int send_names(struct naming *g)
 {
 	_cleanup_store_batch_ struct store_batch b = {};
 	_cleanup_str_ struct str rows = {};
+	u8 token[16];
+	char text[33];
 	int r = store_batch_init(&b, g->profile, NULL, g->diag);
 
+	if (r == 0 && getrandom(token, sizeof(token), 0) != sizeof(token))
+		return diag_set(g->diag, -EIO, "no random numbers");
+	text_hex(token, sizeof(token), text);
 	if (r == 0)
 		r = ch_send_frames(g->s, &b, g->diag);
 	if (r < 0)
@@ -279,7 +290,9 @@ static int send_names(struct naming *g)
 	return ch_run(g->s,
 		      &(struct ch_request){.sql = "INSERT INTO names (frame, frames) FORMAT "
 						  "RowBinary",
-					   .rows = &rows},
+					   .rows = &rows,
+					   .token = g->s->modern ? text : NULL,
+					   .again = true},
 		      NULL, g->diag);
 }
 
