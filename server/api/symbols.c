@@ -66,6 +66,8 @@ bool api_sink(void *userdata, const struct net_request *r, struct net_sink *ret)
 		in->error = symstore_upload_begin(a->o.symbols, r->path + strlen(PATH),
 						  r->content_encoding, wants_replacement(r), &in->d,
 						  &in->upload);
+	if (in->upload)
+		symstore_upload_set_who(in->upload, &(struct symstore_who){r->token_name, r->peer});
 	*ret = (struct net_sink){.part = take_part,
 				 .end = end_upload,
 				 .userdata = in,
@@ -189,7 +191,8 @@ static int remove_file(struct api_call *c)
 	int r = need_symbols(c);
 
 	if (r == 0)
-		r = symstore_remove(c->a->o.symbols, build_id);
+		r = symstore_remove(c->a->o.symbols, build_id,
+				    &(struct symstore_who){c->r->token_name, c->r->peer}, &c->d);
 	if (r == -ENOENT)
 		return diag_set(&c->d, r, "no symbols of this build-id are here");
 	if (r < 0)

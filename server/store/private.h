@@ -66,6 +66,15 @@ struct store_ops {
 			     struct diag *reterr_diag);
 	int (*find_reports)(struct store *s, u64 since_ms, struct store_reports *ret,
 			    struct diag *reterr_diag);
+	int (*note_symbols)(struct store *s, const struct store_symbol *list, size_t n,
+			    struct diag *reterr_diag);
+	int (*find_symbols)(struct store *s, u64 *rows, struct store_symbols *ret,
+			    struct diag *reterr_diag);
+	int (*write_symbol_part)(struct store *s, u64 file, u32 part, const void *data, size_t n,
+				 struct diag *reterr_diag);
+	int (*read_symbol_part)(struct store *s, u64 file, u32 part,
+				void (*take)(void *userdata, const void *data, size_t n),
+				void *userdata, struct diag *reterr_diag);
 	/* NULL for a database server, which has its own. */
 	int (*backup)(const char *where, const char *to, const struct store_progress *progress,
 		      struct diag *reterr_diag);

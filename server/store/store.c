@@ -250,6 +250,31 @@ int store_find_reports(struct store *s, u64 since_ms, struct store_reports *ret,
 	return s->ops->find_reports(s, since_ms, ret, reterr_diag);
 }
 
+int store_note_symbols(struct store *s, const struct store_symbol *list, size_t n,
+		       struct diag *reterr_diag)
+{
+	return s->ops->note_symbols(s, list, n, reterr_diag);
+}
+
+int store_find_symbols(struct store *s, u64 *rows, struct store_symbols *ret,
+		       struct diag *reterr_diag)
+{
+	return s->ops->find_symbols(s, rows, ret, reterr_diag);
+}
+
+int store_write_symbol_part(struct store *s, u64 file, u32 part, const void *data, size_t n,
+			    struct diag *reterr_diag)
+{
+	return s->ops->write_symbol_part(s, file, part, data, n, reterr_diag);
+}
+
+int store_read_symbol_part(struct store *s, u64 file, u32 part,
+			   void (*take)(void *userdata, const void *data, size_t n), void *userdata,
+			   struct diag *reterr_diag)
+{
+	return s->ops->read_symbol_part(s, file, part, take, userdata, reterr_diag);
+}
+
 int store_reports_init(struct store_reports *r, u64 server)
 {
 	*r = (struct store_reports){.profile = profile_create(), .server = server};

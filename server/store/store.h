@@ -363,6 +363,50 @@ int store_share_reports(struct store *s, const struct store_reports *reports,
 int store_find_reports(struct store *s, u64 since_ms, struct store_reports *ret,
 		       struct diag *reterr_diag);
 
+/* ---- symbol files that servers share (server/symbols/shared.c) ---- */
+
+enum store_symbol_state {
+	STORE_SYMBOL_ADDED = 1,
+	STORE_SYMBOL_REPLACED, /* as ADDED, and the names that earlier files gave are wrong */
+	STORE_SYMBOL_REMOVED,  /* with its names */
+	STORE_SYMBOL_EVICTED,  /* to make room; its names stay */
+};
+
+/* What became of the file of a build-id. The newest of a build-id counts. */
+struct store_symbol {
+	char build_id[136]; /* hex */
+	u64 changed_ms;	    /* since the epoch; later than all before of this build-id */
+	u64 file;	    /* a random number, an id of store.h; 0: the store has no file */
+	enum store_symbol_state state;
+	u64 bytes;
+	char source[32];	  /* symstore_file.has */
+	u64 used_ms;		  /* when a server used the file last, about */
+	char token[64], peer[64]; /* who changed it; "" = a server itself */
+};
+
+struct store_symbols {
+	vec(struct store_symbol) list;
+};
+
+/* The content of a file is cut into parts of this size, but the last one. */
+#define STORE_SYMBOL_PART (8u << 20)
+
+/* Only for a store that is shared. Adds what became of files. */
+int store_note_symbols(struct store *s, const struct store_symbol *list, size_t n,
+		       struct diag *reterr_diag);
+/*
+ * Returns 1 and what became last of each build-id's file; 0: nothing was added since the call that
+ * set *rows. ~0 before the first call.
+ */
+int store_find_symbols(struct store *s, u64 *rows, struct store_symbols *ret,
+		       struct diag *reterr_diag);
+int store_write_symbol_part(struct store *s, u64 file, u32 part, const void *data, size_t n,
+			    struct diag *reterr_diag);
+/* -ENOENT: the store does not have the part. */
+int store_read_symbol_part(struct store *s, u64 file, u32 part,
+			   void (*take)(void *userdata, const void *data, size_t n), void *userdata,
+			   struct diag *reterr_diag);
+
 /* Called while files are copied; NULL, or no function: not called. */
 struct store_progress {
 	void (*fn)(void *userdata, const char *file, u64 done, u64 all);

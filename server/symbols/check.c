@@ -43,13 +43,26 @@ static int check_whole(const struct elf_file *f, struct diag *reterr_diag)
 	return 0;
 }
 
+/* From the worst to the best. */
+static const char *const sources[] = {".dynsym",    ".gnu_debugdata",
+				      ".symtab",    ".data.rel.ro.gopclntab",
+				      ".gopclntab", ".debug_info"};
+
+u32 symstore_rank(const char *source, const char **ret_has)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(sources); i++) {
+		if (strcmp(sources[i], source) != 0)
+			continue;
+		*ret_has = sources[i];
+		return i + 1;
+	}
+	*ret_has = "";
+	return 0;
+}
+
 static int check_sections(struct elf_file *f, u64 max_bytes, struct symstore_kind *ret,
 			  struct diag *reterr_diag)
 {
-	/* From the worst to the best. */
-	static const char *const sources[] = {".dynsym",    ".gnu_debugdata",
-					      ".symtab",    ".data.rel.ro.gopclntab",
-					      ".gopclntab", ".debug_info"};
 	static const char *const others[] = {".debug_abbrev",	".debug_line",	      ".debug_str",
 					     ".debug_line_str", ".debug_ranges",      ".debug_addr",
 					     ".debug_rnglists", ".debug_str_offsets", ".strtab",

@@ -22,7 +22,6 @@
 #include "server/symbols/internal.h"
 
 #define MAX_ENTRIES 8192
-#define MAX_FILES 4096
 #define MAX_NAMELESS (1u << 20)
 
 static void entry_free(struct symstore_entry *e)
@@ -62,7 +61,7 @@ void symstore_set_nameless(struct symstore *s, struct symstore_entry *e, struct 
 	s->n_nameless += e->nameless.n;
 }
 
-/* Removes the least recently used entry without a file. */
+/* Removes the least recently used entry without a file, here or in the store. */
 static void forget_one(struct symstore *s)
 {
 	struct symstore_entry *oldest = NULL;
@@ -70,7 +69,8 @@ static void forget_one(struct symstore *s)
 	map_foreach (&s->by_id, slot) {
 		struct symstore_entry *e = (struct symstore_entry *)slot->value;
 
-		if (!e->file.bytes && !e->unname && (!oldest || e->used_ms < oldest->used_ms))
+		if (!e->file.bytes && !e->shared.file && !e->unname &&
+		    (!oldest || e->used_ms < oldest->used_ms))
 			oldest = e;
 	}
 	if (oldest) {
@@ -80,7 +80,7 @@ static void forget_one(struct symstore *s)
 	}
 }
 
-static struct symstore_entry *entry_of(struct symstore *s, const char *build_id)
+struct symstore_entry *symstore_entry_of(struct symstore *s, const char *build_id)
 {
 	struct symstore_entry *e = symstore_find(s, build_id);
 
@@ -100,7 +100,7 @@ static struct symstore_entry *entry_of(struct symstore *s, const char *build_id)
 	return e;
 }
 
-static void drop_file(struct symstore *s, struct symstore_entry *e)
+void symstore_drop_file(struct symstore *s, struct symstore_entry *e)
 {
 	char path[256];
 
@@ -117,7 +117,7 @@ static void drop_file(struct symstore *s, struct symstore_entry *e)
 /* Removes files until the rest is within the limits; `keep` is new and stays. */
 static void enforce_limits(struct symstore *s, const struct symstore_entry *keep)
 {
-	while (s->bytes > s->o.max_bytes || s->n_files > MAX_FILES) {
+	while (s->bytes > s->o.max_bytes || s->n_files > SYMSTORE_MAX_FILES) {
 		struct symstore_entry *oldest = NULL;
 
 		map_foreach (&s->by_id, slot) {
@@ -130,8 +130,10 @@ static void enforce_limits(struct symstore *s, const struct symstore_entry *keep
 			return;
 		log_info("symbols: removed %s to stay within %llu MiB", oldest->file.build_id,
 			 s->o.max_bytes >> 20);
-		drop_file(s, oldest);
-		snprintf(oldest->file.note, sizeof(oldest->file.note), "removed to make room");
+		symstore_drop_file(s, oldest);
+		if (!oldest->shared.file)
+			snprintf(oldest->file.note, sizeof(oldest->file.note),
+				 "removed to make room");
 	}
 }
 
@@ -161,7 +163,8 @@ static int move_in(struct symstore *s, const char *build_id, const char *from)
  */
 static void want_alt(struct symstore *s, const struct symstore_entry *e)
 {
-	struct symstore_entry *alt = symstore_is_build_id(e->alt) ? entry_of(s, e->alt) : NULL;
+	struct symstore_entry *alt =
+		symstore_is_build_id(e->alt) ? symstore_entry_of(s, e->alt) : NULL;
 
 	if (alt && !alt->file.bytes) {
 		alt->wanted = true;
@@ -169,19 +172,34 @@ static void want_alt(struct symstore *s, const struct symstore_entry *e)
 	}
 }
 
+void symstore_stamp(int fd, u64 changed_ms)
+{
+	struct timespec t = {.tv_sec = (time_t)(changed_ms / 1000),
+			     .tv_nsec = (long)(changed_ms % 1000) * 1000000};
+
+	/* Without it, the next server fetches the file again. */
+	(void)futimens(fd, (const struct timespec[]){t, t});
+}
+
 int symstore_keep(struct symstore *s, const char *build_id, const char *from, int fd,
-		  const struct symstore_kind *k, bool replace, struct diag *reterr_diag)
+		  const struct symstore_kind *k, bool replace, const struct symstore_shared *shared,
+		  struct diag *reterr_diag)
 {
 	struct symstore_entry *e;
 	struct stat st;
+	int r;
+
+	if (shared)
+		symstore_stamp(fd, shared->changed_ms);
 	/* Flush before acknowledging the file; without the lock, because a flush may take long. */
-	int r = fstat(fd, &st) < 0 || fsync(fd) < 0 ? -errno : 0;
+	r = fstat(fd, &st) < 0 || fsync(fd) < 0 ? -errno : 0;
 
 	pthread_mutex_lock(&s->lock);
-	e = entry_of(s, build_id);
+	e = symstore_entry_of(s, build_id);
 	if (r == 0 && !e)
 		r = -ENOMEM;
-	if (r == 0 && e->file.bytes && e->rank >= k->rank && !replace) {
+	if (r == 0 && (shared ? e->shared.changed_ms > shared->changed_ms
+			      : e->file.bytes && e->rank >= k->rank && !replace)) {
 		e->wanted = true;
 		pthread_cond_broadcast(&s->wake);
 		pthread_mutex_unlock(&s->lock);
@@ -194,6 +212,10 @@ int symstore_keep(struct symstore *s, const char *build_id, const char *from, in
 		s->n_files += !e->file.bytes;
 		e->file.bytes = (u64)st.st_size;
 		e->file.stored_ms = e->used_ms = clock_epoch_ms();
+		if (shared) {
+			e->file.stored_ms = shared->changed_ms;
+			e->shared = *shared;
+		}
 		e->file.has = k->has;
 		e->file.note[0] = e->damage[0] = '\0';
 		e->rank = k->rank;
@@ -211,15 +233,19 @@ int symstore_keep(struct symstore *s, const char *build_id, const char *from, in
 	return r < 0 ? diag_set(reterr_diag, r, "cannot keep symbols: %s", strerror(-r)) : 1;
 }
 
-int symstore_remove(struct symstore *s, const char *build_id)
+int symstore_remove(struct symstore *s, const char *build_id, const struct symstore_who *who,
+		    struct diag *reterr_diag)
 {
 	struct symstore_entry *e;
-	int r = -ENOENT;
+	int r = s->is_shared ? symstore_share_removal(s, build_id, who, reterr_diag) : -ENOENT;
 
+	if (s->is_shared && r < 0)
+		return r;
 	pthread_mutex_lock(&s->lock);
 	e = symstore_find(s, build_id);
-	if (e && e->file.bytes) {
-		drop_file(s, e);
+	if (e && (e->file.bytes || s->is_shared)) {
+		if (e->file.bytes)
+			symstore_drop_file(s, e);
 		e->version++;
 		e->unname = true;
 		e->next_ms = 0;
@@ -240,7 +266,7 @@ void symstore_want(struct symstore *s, const char *build_id, const char *path)
 
 	if (!symstore_is_build_id(build_id))
 		return;
-	e = entry_of(s, build_id);
+	e = symstore_entry_of(s, build_id);
 	if (!e)
 		return;
 	e->wanted = true;
@@ -339,11 +365,12 @@ static void find_file(struct symstore *s, int at, const char *first, const char 
 		log_warn("symbols: not using %s: %s", build_id, d.text);
 		return;
 	}
-	e = entry_of(s, build_id);
+	e = symstore_entry_of(s, build_id);
 	if (!e)
 		return;
 	e->file.bytes = (u64)st.st_size;
-	e->file.stored_ms = e->used_ms = (u64)st.st_mtim.tv_sec * 1000;
+	e->file.stored_ms = e->used_ms =
+		(u64)st.st_mtim.tv_sec * 1000 + (u64)st.st_mtim.tv_nsec / 1000000;
 	e->file.has = k.has;
 	e->rank = k.rank;
 	memcpy(e->alt, k.alt, sizeof(e->alt));
@@ -382,7 +409,10 @@ int symstore_create(const struct symstore_options *o, struct diag *reterr_diag,
 		return -ENOMEM;
 	s->dir_fd = -1;
 	thread_sync_init(&s->lock, &s->wake);
+	pthread_mutex_init(&s->sync_lock, NULL);
 	s->o = *o;
+	s->is_shared = store_is_shared(o->store);
+	s->n_rows = ~0ULL;
 	s->o.dir = strdup(o->dir);
 	s->o.debuginfod_urls =
 		o->debuginfod_urls && *o->debuginfod_urls ? strdup(o->debuginfod_urls) : NULL;
@@ -417,6 +447,7 @@ void symstore_destroy(struct symstore *s)
 	map_deinit(&s->by_id);
 	cleanup_close(&s->dir_fd);
 	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->sync_lock);
 	pthread_cond_destroy(&s->wake);
 	free((char *)s->o.dir);
 	free((char *)s->o.debuginfod_urls);
@@ -429,6 +460,11 @@ static struct symstore_file public_entry(const struct symstore *s, const struct 
 {
 	struct symstore_file f = e->file;
 
+	if (!f.bytes && e->shared.file) {
+		f.bytes = e->shared.bytes;
+		f.has = e->shared.has;
+		f.stored_ms = e->shared.changed_ms;
+	}
 	f.waiting = e->naming || e->fetching || e->unname ||
 		    (e->wanted && (f.bytes || s->o.debuginfod_urls));
 	return f;
@@ -441,7 +477,7 @@ int symstore_file(struct symstore *s, const char *build_id, struct symstore_file
 
 	pthread_mutex_lock(&s->lock);
 	e = symstore_find(s, build_id);
-	if (e && e->file.bytes) {
+	if (e && (e->file.bytes || e->shared.file)) {
 		*ret = public_entry(s, e);
 		r = 0;
 	}
@@ -474,13 +510,15 @@ int symstore_files(struct symstore *s, struct symstore_list *ret)
 	int r;
 
 	pthread_mutex_lock(&s->lock);
-	l.bytes = s->bytes;
 	l.max_bytes = s->o.max_bytes;
 	r = vec_reserve(&l.files, s->by_id.n + 1);
 	if (r == 0)
-		map_foreach (&s->by_id, slot)
-			l.files.data[l.files.n++] =
-				public_entry(s, (struct symstore_entry *)slot->value);
+		map_foreach (&s->by_id, slot) {
+			struct symstore_entry *e = (struct symstore_entry *)slot->value;
+
+			l.files.data[l.files.n] = public_entry(s, e);
+			l.bytes += l.files.data[l.files.n++].bytes;
+		}
 	pthread_mutex_unlock(&s->lock);
 	if (r < 0)
 		return r;

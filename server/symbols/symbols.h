@@ -8,6 +8,9 @@
  * debug file finds the dwz file that it shares with others, and no other file of this machine,
  * whatever paths the debug file has.
  *
+ * If several servers use the store, the store has the files, and the directory is a cache of them
+ * (shared.c).
+ *
  * One thread takes one file at a time, when the file is new or when frames arrived that the file
  * may name, and gives the names to store_name_frames(). Files may be hostile: lib/elf and
  * lib/symbol bound what they read, and a budget bounds the time for each file.
@@ -66,8 +69,14 @@ int symstore_files(struct symstore *s, struct symstore_list *ret);
 /* -ENOENT when there is no such file. */
 int symstore_file(struct symstore *s, const char *build_id, struct symstore_file *ret);
 
+/* Who changes files, for the other servers; strings are borrowed, or NULL. */
+struct symstore_who {
+	const char *token, *peer;
+};
+
 /* Removes a file and the names that it gave to frames. -ENOENT: there is no such file. */
-int symstore_remove(struct symstore *s, const char *build_id);
+int symstore_remove(struct symstore *s, const char *build_id, const struct symstore_who *who,
+		    struct diag *reterr_diag);
 
 struct symstore_stats {
 	u64 files, bytes, named; /* named: frames, since the server started */
@@ -86,6 +95,7 @@ struct symstore_upload;
  */
 int symstore_upload_begin(struct symstore *s, const char *build_id, const char *encoding,
 			  bool replace, struct diag *reterr_diag, struct symstore_upload **ret);
+void symstore_upload_set_who(struct symstore_upload *u, const struct symstore_who *who);
 /* symstore_upload_end() reports an error. */
 void symstore_upload_part(struct symstore_upload *u, const void *data, size_t n);
 /*

@@ -32,7 +32,8 @@ struct symstore_upload {
 	z_stream *gzip;	 /* owned, or NULL */
 	ZSTD_DCtx *zstd; /* owned, or NULL */
 	bool replace;	 /* as in symstore_upload_begin() */
-	bool ended;	 /* the compressed stream is complete */
+	char token[64], peer[64];
+	bool ended; /* the compressed stream is complete */
 	int error;
 	struct diag diag;
 };
@@ -91,6 +92,12 @@ int symstore_upload_begin(struct symstore *s, const char *build_id, const char *
 		return diag_set(reterr_diag, -errno, "cannot keep symbols: %s", strerror(errno));
 	*ret = take_ptr(u);
 	return 0;
+}
+
+void symstore_upload_set_who(struct symstore_upload *u, const struct symstore_who *who)
+{
+	snprintf(u->token, sizeof(u->token), "%s", who->token);
+	snprintf(u->peer, sizeof(u->peer), "%s", who->peer);
 }
 
 static void set_error(struct symstore_upload *u, int error, const char *text)
@@ -188,9 +195,9 @@ void symstore_upload_part(struct symstore_upload *u, const void *data, size_t n)
 		put_plain(u, data, n);
 }
 
-int symstore_upload_end(struct symstore_upload *u, struct diag *reterr_diag)
+static int check_upload(struct symstore_upload *u, struct symstore_kind *ret,
+			struct diag *reterr_diag)
 {
-	struct symstore_kind k;
 	struct diag why = {};
 	int r = u->error;
 
@@ -198,14 +205,50 @@ int symstore_upload_end(struct symstore_upload *u, struct diag *reterr_diag)
 		r = diag_set(&u->diag, -EINVAL, "the compressed data is cut off");
 	if (r < 0)
 		return diag_set(reterr_diag, r, "%s", u->diag.text);
-	r = symstore_check(u->fd, u->build_id, symstore_max_file(u->s), &k, &why);
-	if (r < 0)
-		return diag_set(reterr_diag, r, "this file cannot be used: %s",
-				why.text[0] ? why.text : strerror(-r));
-	r = symstore_keep(u->s, u->build_id, u->name, u->fd, &k, u->replace, reterr_diag);
+	r = symstore_check(u->fd, u->build_id, symstore_max_file(u->s), ret, &why);
+	return r < 0 ? diag_set(reterr_diag, r, "this file cannot be used: %s",
+				why.text[0] ? why.text : strerror(-r))
+		     : 0;
+}
+
+static int keep(struct symstore_upload *u, const struct symstore_kind *k,
+		const struct symstore_shared *shared, struct diag *reterr_diag)
+{
+	int r = symstore_keep(u->s, u->build_id, u->name, u->fd, k, u->replace, shared,
+			      reterr_diag);
+
 	if (r > 0)
 		u->name[0] = '\0'; /* the file has its final name */
 	return r;
+}
+
+int symstore_upload_end(struct symstore_upload *u, struct diag *reterr_diag)
+{
+	const struct symstore_who who = {u->token, u->peer};
+	struct symstore_shared shared;
+	struct symstore_kind k;
+	struct diag why = {};
+	int r = check_upload(u, &k, reterr_diag);
+
+	if (r < 0 || !u->s->is_shared)
+		return r < 0 ? r : keep(u, &k, NULL, reterr_diag);
+	r = symstore_share(u->s, u->build_id, u->fd, &k, u->replace, &who, &shared, &why);
+	if (r < 0)
+		return diag_set(reterr_diag, r, "cannot keep symbols: %s",
+				why.text[0] ? why.text : strerror(-r));
+	return r ? keep(u, &k, &shared, reterr_diag) : 0;
+}
+
+int symstore_upload_end_fetched(struct symstore_upload *u, const struct symstore_shared *from,
+				struct diag *reterr_diag)
+{
+	struct symstore_kind k;
+	int r = check_upload(u, &k, reterr_diag);
+
+	if (r == 0 && u->bytes != from->bytes)
+		r = diag_set(reterr_diag, -EINVAL, "the store has %llu bytes of it, not %llu",
+			     u->bytes, from->bytes);
+	return r < 0 ? r : keep(u, &k, from, reterr_diag);
 }
 
 void symstore_upload_free(struct symstore_upload *u)

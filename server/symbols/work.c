@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two threads: one thread names frames with the stored files, the other fetches missing files if
- * there are debuginfod servers. Each thread takes a wanted entry, works on it without the lock, and
- * then looks the entry up again by its build-id, because meanwhile the entry may have another file
- * or may be gone.
+ * Two threads: one thread names frames with the stored files, the other fetches missing files, if
+ * there are debuginfod servers or other servers on the same store (shared.c). Each thread takes a
+ * wanted entry, works on it without the lock, and then looks the entry up again by its build-id,
+ * because meanwhile the entry may have another file or may be gone.
  *
  * If frames of a file keep arriving, the thread opens the file again and again. The pause between
  * two rounds is PAUSE_TIMES times as long as the last round, so naming takes a small part of one
@@ -27,6 +27,7 @@
 #define FAILED_MS (60 * 1000ULL)
 #define CPU_BUDGET_NS (120 * 1000000000ULL)
 #define SLOW_AGAIN_MS (3600 * 1000ULL)	/* after it used up its budget */
+#define SYNC_MS 5000ULL			/* between two looks at what other servers did */
 #define FETCH_AGAIN_MS (3600 * 1000ULL) /* after no server had it */
 #define FETCH_FAILED_MS (60 * 1000ULL)	/* after no server answered; doubles up to FETCH_AGAIN_MS */
 
@@ -176,10 +177,33 @@ static void unname_entry(struct symstore *s, struct symstore_entry *e)
 	if (!e)
 		return;
 	e->naming = false;
+	e->wanted |= e->file.bytes || e->shared.file;
 	if (r < 0) {
 		e->unname = true;
 		e->next_ms = tick_ms() + FAILED_MS;
 	}
+}
+
+/*
+ * Learns whether another server has replaced or removed the file. Returns the entry if frames may
+ * be named with its file now. Call with the lock, which the function releases meanwhile.
+ */
+static struct symstore_entry *confirm_entry(struct symstore *s, struct symstore_entry *e)
+{
+	char build_id[SYMSTORE_ID_BYTES];
+	struct diag d = {};
+	int r;
+
+	if (!s->is_shared)
+		return e;
+	memcpy(build_id, e->file.build_id, sizeof(build_id));
+	pthread_mutex_unlock(&s->lock);
+	r = symstore_sync(s, &d);
+	pthread_mutex_lock(&s->lock);
+	e = symstore_find(s, build_id);
+	if (e && r < 0)
+		e->next_ms = tick_ms() + FAILED_MS;
+	return r == 0 && e && e->file.bytes && !e->unname ? e : NULL;
 }
 
 /* Call with the lock, which the function releases while it works. */
@@ -189,6 +213,9 @@ static void name_entry(struct symstore *s, struct symstore_entry *e)
 	u64 began = tick_ms();
 	int r;
 
+	e = confirm_entry(s, e);
+	if (!e)
+		return;
 	e->wanted = false;
 	if (!w)
 		return;
@@ -207,11 +234,15 @@ static void name_entry(struct symstore *s, struct symstore_entry *e)
 		snprintf(w->damage, sizeof(w->damage), "%s", symbols_damage(w->symbols));
 	symbols_destroy(w->symbols);
 	elf_file_destroy(w->elf);
+	if (w->named)
+		(void)symstore_sync(s, &w->diag);
 	pthread_mutex_lock(&s->lock);
 	s->named += w->named;
 	e = symstore_find(s, w->build_id);
 	if (e) {
 		e->naming = false;
+		if (e->version != w->version && e->shared.unnamed && w->named)
+			e->unname = e->wanted = true;
 		end_naming(s, e, w, r, tick_ms() - began);
 	}
 	map_deinit(&w->nameless);
@@ -225,14 +256,16 @@ static void fetch_entry(struct symstore *s, struct symstore_entry *e)
 {
 	char build_id[SYMSTORE_ID_BYTES];
 	struct diag d = {};
+	bool shared;
 	u64 again;
 	int r;
 
 	memcpy(build_id, e->file.build_id, sizeof(build_id));
+	shared = e->shared.file;
 	e->wanted = false;
 	e->fetching = true;
 	pthread_mutex_unlock(&s->lock);
-	r = symstore_fetch(s, build_id, &d);
+	r = shared ? symstore_fetch_shared(s, build_id, &d) : symstore_fetch(s, build_id, &d);
 	pthread_mutex_lock(&s->lock);
 	pthread_cond_broadcast(&s->wake); /* a file may be waiting for this one */
 	e = symstore_find(s, build_id);
@@ -251,12 +284,18 @@ static void fetch_entry(struct symstore *s, struct symstore_entry *e)
 
 /* ---- the threads ---- */
 
+static bool can_fetch(const struct symstore *s, const struct symstore_entry *e)
+{
+	return e->shared.file || s->o.debuginfod_urls;
+}
+
 /* Whether the fetcher fetches the entry's dwz file now or will do so at once. */
 static bool waits_for_alt(struct symstore *s, const struct symstore_entry *e)
 {
-	const struct symstore_entry *alt = s->o.debuginfod_urls ? symstore_find(s, e->alt) : NULL;
+	const struct symstore_entry *alt = symstore_find(s, e->alt);
 
-	return alt && !alt->file.bytes && (alt->fetching || (alt->wanted && !alt->next_ms));
+	return alt && can_fetch(s, alt) && !alt->file.bytes &&
+	       (alt->fetching || (alt->wanted && !alt->next_ms));
 }
 
 /*
@@ -271,8 +310,8 @@ static struct symstore_entry *choose_entry(struct symstore *s, bool here, u64 *r
 	map_foreach (&s->by_id, slot) {
 		struct symstore_entry *e = (struct symstore_entry *)slot->value;
 
-		if (!(here && e->unname) &&
-		    (!e->wanted || !e->file.bytes == here || (here && waits_for_alt(s, e))))
+		if (!(here && e->unname) && (!e->wanted || !e->file.bytes == here ||
+					     (here ? waits_for_alt(s, e) : !can_fetch(s, e))))
 			continue;
 		if (e->next_ms > now) {
 			next = next ? MIN(next, e->next_ms) : e->next_ms;
@@ -301,14 +340,34 @@ static void look_back(struct symstore *s)
 	symstore_missing_deinit(&m);
 }
 
+/* Call with the lock, which the function releases while it works. Returns when to look again. */
+static u64 look_at_others(struct symstore *s)
+{
+	struct diag d = {};
+	int r;
+
+	pthread_mutex_unlock(&s->lock);
+	r = symstore_keep_shared(s, &d);
+	if (r < 0)
+		log_debug("symbols: %s", d.text[0] ? d.text : strerror(-r));
+	pthread_mutex_lock(&s->lock);
+	return tick_ms() + SYNC_MS;
+}
+
 static void work_on(struct symstore *s, bool here)
 {
+	u64 look_ms = 0;
+
 	pthread_mutex_lock(&s->lock);
 	while (!atomic_load(&s->stopping)) {
 		struct symstore_entry *e;
 		u64 ms;
 
+		if (s->is_shared && !here && tick_ms() >= look_ms)
+			look_ms = look_at_others(s);
 		e = choose_entry(s, here, &ms);
+		if (s->is_shared && !here)
+			ms = MIN(ms ? ms : SYNC_MS, SYNC_MS);
 		if (e && here && e->unname)
 			unname_entry(s, e);
 		else if (e && here)
@@ -331,8 +390,11 @@ static void *namer(void *arg)
 
 static void *fetcher(void *arg)
 {
-	look_back(arg);
-	work_on(arg, false);
+	struct symstore *s = arg;
+
+	if (s->o.debuginfod_urls)
+		look_back(s);
+	work_on(s, false);
 	return NULL;
 }
 
@@ -343,7 +405,7 @@ int symstore_start(struct symstore *s)
 	if (r < 0)
 		return r;
 	s->n_threads = 1;
-	if (!s->o.debuginfod_urls)
+	if (!s->o.debuginfod_urls && !s->is_shared)
 		return 0;
 	r = thread_start(&s->threads[1], "symbols-fetcher", fetcher, s);
 	s->n_threads += r == 0;

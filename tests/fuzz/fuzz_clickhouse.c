@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Answers of a server that claims to be ClickHouse. The first byte says which answer the rest is:
- * 'a' reports of agents, 's' series, 'l' labels, 'p' partitions, 't' spans, 'k' links; 'f' four
- * answers, each after its length in two bytes: stacks, named frames, frames, functions. 'u' is not
- * an answer but a URL. Any other byte: rows of a scan, grouped by the low three bits.
+ * 'a' reports of agents, 's' series, 'l' labels, 'p' partitions, 't' spans, 'k' links, 'y' symbol
+ * files; 'f' four answers, each after its length in two bytes: stacks, named frames, frames,
+ * functions. 'u' is not an answer but a URL. Any other byte: rows of a scan, grouped by the low
+ * three bits.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -125,6 +126,18 @@ static void read_reports(const struct str *answer)
 			abort();
 }
 
+static void read_symbols(const struct str *answer)
+{
+	struct store_symbols l = {};
+	struct diag d = {};
+
+	(void)ch_read_symbols(answer, &l, &d);
+	for (size_t i = 0; i < l.list.n; i++)
+		if (!memchr(l.list.data[i].build_id, 0, sizeof(l.list.data[i].build_id)))
+			abort();
+	vec_deinit(&l.list);
+}
+
 static void read_url(const struct str *text)
 {
 	struct ch_config c = {};
@@ -162,6 +175,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 'u':
 		read_url(&answer);
+		break;
+	case 'y':
+		read_symbols(&answer);
 		break;
 	case 't':
 	case 'k':

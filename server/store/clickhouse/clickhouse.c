@@ -198,4 +198,8 @@ const struct store_ops store_clickhouse = {
 	.get_stats = get_stats,
 	.share_reports = ch_share_reports,
 	.find_reports = ch_find_reports,
+	.note_symbols = ch_note_symbols,
+	.find_symbols = ch_find_symbols,
+	.write_symbol_part = ch_write_symbol_part,
+	.read_symbol_part = ch_read_symbol_part,
 };

@@ -139,7 +139,9 @@ struct ch {
 	pthread_mutex_t cache_lock;
 	struct ch_cache cache;
 
-	struct ch_rounding rounding; /* the maintainer's */
+	/* The maintainer's: */
+	struct ch_rounding rounding;
+	u64 symbols, symbols_until_ns; /* rows of the table `symbols`; when to look again */
 
 	pthread_mutex_t state_lock;
 	struct ch_partitions partitions;
@@ -329,6 +331,22 @@ int ch_find_reports(struct store *base, u64 since_ms, struct store_reports *ret,
 /* Parses an answer. Returns 0, or a negative errno and the diag. */
 int ch_read_reports(const struct str *answer, struct store_reports *ret, struct diag *reterr_diag);
 
+/* ---- symbols.c ---- */
+
+int ch_note_symbols(struct store *base, const struct store_symbol *list, size_t n,
+		    struct diag *reterr_diag);
+int ch_find_symbols(struct store *base, u64 *rows, struct store_symbols *ret,
+		    struct diag *reterr_diag);
+/* Parses an answer. Returns 0, or a negative errno and the diag. */
+int ch_read_symbols(const struct str *answer, struct store_symbols *ret, struct diag *reterr_diag);
+int ch_write_symbol_part(struct store *base, u64 file, u32 part, const void *data, size_t n,
+			 struct diag *reterr_diag);
+int ch_read_symbol_part(struct store *base, u64 file, u32 part,
+			void (*take)(void *userdata, const void *data, size_t n), void *userdata,
+			struct diag *reterr_diag);
+/* Drops the content of files that are not used any more. */
+int ch_drop_symbols(struct ch *s, struct diag *reterr_diag);
+
 /* ---- partitions.c ---- */
 
 /* Copies the table `partitions`, which is read again every half minute, or if `fresh`. */
@@ -350,8 +368,15 @@ void ch_partitions_forget(struct ch *s);
 
 /* ---- maintain.c ---- */
 
+/* Appends system.parts with a WHERE clause; in a cluster, of one replica per shard. */
+void ch_put_parts(const struct ch *s, struct str *sql);
 /* Returns the bytes on disk of all tables; in a cluster, of one replica per shard. */
 int ch_bytes(struct ch *s, u64 *ret, struct diag *reterr_diag);
+/*
+ * Whether this node may lack rows of a table of which every node has all rows: what the table does
+ * not name is not to be dropped then.
+ */
+int ch_is_behind(struct ch *s, const char *table, bool *ret, struct diag *reterr_diag);
 /* Counts the rows of "TABLE WHERE CONDITION". */
 int ch_count(struct ch *s, const char *from, u64 *ret, struct diag *reterr_diag);
 int ch_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag);

@@ -40,8 +40,7 @@ static void inventory_deinit(struct inventory *v)
 	vec_deinit(&v->span_days);
 }
 
-/* Appends system.parts with a WHERE clause; in a cluster, of one replica per shard. */
-static void put_parts(const struct ch *s, struct str *sql)
+void ch_put_parts(const struct ch *s, struct str *sql)
 {
 	if (s->config.cluster)
 		str_printf(sql, "cluster('%s', system, parts)", s->config.cluster);
@@ -57,7 +56,7 @@ int ch_bytes(struct ch *s, u64 *ret, struct diag *reterr_diag)
 	int r;
 
 	str_puts(&sql, "SELECT toUInt64(sum(bytes_on_disk)) FROM ");
-	put_parts(s, &sql);
+	ch_put_parts(s, &sql);
 	str_puts(&sql, " FORMAT RowBinary");
 	r = ch_select(s, str_get(&sql), &answer, reterr_diag);
 	b = buf_of(str_get(&answer), answer.n);
@@ -79,6 +78,22 @@ int ch_count(struct ch *s, const char *from, u64 *ret, struct diag *reterr_diag)
 	*ret = 0;
 	if (r == 0 && answer.n && !buf_u64(&b, ret))
 		r = ch_damaged_answer(reterr_diag);
+	return r;
+}
+
+int ch_is_behind(struct ch *s, const char *table, bool *ret, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str where = {};
+	u64 n = 1;
+	int r = 0;
+
+	str_printf(&where,
+		   "system.replicas WHERE database = '%s' AND table = '%s' AND absolute_delay = 0 "
+		   "AND queue_size = 0 AND NOT is_readonly",
+		   s->config.database, table);
+	if (s->config.cluster)
+		r = ch_count(s, str_get(&where), &n, reterr_diag);
+	*ret = !n;
 	return r;
 }
 
@@ -168,7 +183,8 @@ static int take_inventory(struct ch *s, struct inventory *v, struct diag *reterr
 	int r;
 
 	str_puts(&sql, "SELECT table, partition_id, toUInt64(sum(bytes_on_disk)) FROM ");
-	put_parts(s, &sql);
+	ch_put_parts(s, &sql);
+	str_puts(&sql, " AND table != 'symbol_parts'");
 	str_puts(&sql, " GROUP BY table, partition_id FORMAT RowBinary");
 	r = ch_select(s, str_get(&sql), &answer, reterr_diag);
 	if (r == 0) {
@@ -378,5 +394,7 @@ int ch_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag)
 		r = ch_drop_span_days(s, v.span_days.data, v.span_days.n, now_ms, reterr_diag);
 	if (r == 0)
 		r = drop_months(s, &v, reterr_diag);
+	if (r == 0)
+		r = ch_drop_symbols(s, reterr_diag);
 	return r < 0 ? r : round_days(s, &known, &v, now_ms, reterr_diag);
 }

@@ -14,6 +14,9 @@
  *	spans, links	by trace (spans.c). `day` is as in samples; days are dropped as a whole
  *	agents		the last reports of agents (agents.c)
  *	names		late symbols: the frames that replace a frame
+ *	symbols		what became of symbol files (symbols.c); rows are only added, and dropped
+ *			by month
+ *	symbol_parts	the content of symbol files
  *
  * Sums of whole hours by stack and by series are projections of samples: ClickHouse keeps them with
  * each part and reads them when they can answer a query. Old servers have no projections.
@@ -21,8 +24,9 @@
  * In a cluster, X is a Distributed table over X_local on every shard. Dictionaries are sharded by
  * id. Samples, spans and links of an INSERT go to one shard, which their `batch` chooses: every
  * shard has a part of every service. Rounded samples are sharded by stack. No query
- * relies on the place of a row. Every node has all rows of culprit_schema, partitions and names, so
- * that the rows of one INSERT become visible at once.
+ * relies on the place of a row. Every node has all rows of culprit_schema, partitions, agents,
+ * names, symbols and symbol_parts, so that the rows of one INSERT become visible at once, and rows
+ * can be dropped without asking other nodes.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -33,7 +37,7 @@
 #include "base/log.h"
 #include "server/store/clickhouse/clickhouse.h"
 
-#define SCHEMA_VERSION 5
+#define SCHEMA_VERSION 6
 #define KEEPER_PATH "/clickhouse/tables"
 
 struct column {
@@ -223,6 +227,37 @@ static const struct table agents_table = {
 		    {"values", "Array(String)", "ZSTD(1)"}},
 };
 
+/* New in version 6. */
+static const struct table symbol_tables[] = {
+	{
+		.name = "symbols",
+		.engine = "MergeTree",
+		.partition_by = "month",
+		.order_by = "(build_id, changed_ms)",
+		.where = EVERYWHERE,
+		.columns = {{"month", "UInt32", NULL},
+			    {"build_id", "String", "ZSTD(1)"},
+			    {"changed_ms", "UInt64", "ZSTD(1)"},
+			    {"file", "UInt64", "ZSTD(1)"},
+			    {"state", "UInt8", NULL},
+			    {"bytes", "UInt64", "ZSTD(1)"},
+			    {"source", "String", "ZSTD(1)"},
+			    {"used_ms", "UInt64", "ZSTD(1)"},
+			    {"token", "String", "ZSTD(1)"},
+			    {"peer", "String", "ZSTD(1)"}},
+	},
+	{
+		.name = "symbol_parts",
+		.engine = "ReplacingMergeTree",
+		.partition_by = "file",
+		.order_by = "(file, part)",
+		.where = EVERYWHERE,
+		.columns = {{"file", "UInt64", "ZSTD(1)"},
+			    {"part", "UInt32", "ZSTD(1)"},
+			    {"data", "String", "ZSTD(3)"}},
+	},
+};
+
 static const struct table version_table = {
 	.name = "culprit_schema",
 	.engine = "MergeTree",
@@ -409,9 +444,18 @@ static int fifth_version(struct ch *s, struct diag *reterr_diag)
 	return create_table(s, &agents_table, reterr_diag);
 }
 
+static int sixth_version(struct ch *s, struct diag *reterr_diag)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(symbol_tables) && r == 0; i++)
+		r = create_table(s, &symbol_tables[i], reterr_diag);
+	return r;
+}
+
 /* steps[i] migrates version i to i + 1 and can be repeated after an interruption. */
 static int (*const steps[SCHEMA_VERSION])(struct ch *, struct diag *) = {
-	first_version, second_version, third_version, fourth_version, fifth_version};
+	first_version, second_version, third_version, fourth_version, fifth_version, sixth_version};
 
 static int migrate(struct ch *s, u64 version, struct diag *reterr_diag)
 {
