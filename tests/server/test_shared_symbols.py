@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # flake8: noqa: F811 (arguments have the names of imported fixtures)
 """Symbol files that several culprit servers share through one ClickHouse: what one server receives, replaces or removes
-holds at the others."""
+holds at the others. Late symbols in ClickHouse are kept as long as the frames that they name."""
 
+import datetime
 import os
 import signal
 import time
@@ -141,3 +142,66 @@ def test_files_of_before_are_given_to_the_store(pair, serve, program, tmp_path):
     knows(b, program)
     knows(a, program)
     assert cached(tmp_path, "a") and not cached(tmp_path, "b")
+
+
+def number(backend, database, what):
+    return int(backend.query(f"SELECT count() FROM {what}", database))
+
+
+def to_month(backend, database, table, month, where):
+    """Moves rows of a dictionary to another month, as if they had not been sent since."""
+    local = "_local ON CLUSTER fleet" if backend.name == "cluster" else ""
+    columns = {"frames": "id, kind, flags, path, build_id, address, function, line, col",
+               "functions": "id, name, system_name, file, start_line"}[table]
+    backend.query(f"INSERT INTO {table} (month, {columns}) SELECT toUInt32({month}), {columns} FROM {table} WHERE {where}", database)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    backend.query(f"ALTER TABLE {table}{local} DROP PARTITION {now:%Y%m}", database)
+
+
+def test_late_symbols_go_with_what_they_name(pair, program, any_backend, database):
+    a = pair("a")
+    stacks = fill(a, program, int(time.time()) - 300)
+    assert push(a, program).status == 200
+    wait_for(lambda: folded(a) == expected(program, stacks), "names")
+    a.stop()
+    names = number(any_backend, database, "names FINAL")
+    assert names
+    late = "(SELECT arrayJoin(frames) FROM names)"
+    kept = number(any_backend, database, f"frames WHERE id GLOBAL IN {late}")
+    # Nobody has sent them for a month: late symbols come along, other rows stay where they are.
+    for table in ("frames", "functions"):
+        to_month(any_backend, database, table, 202601, "1")
+    months = "SELECT DISTINCT month FROM {} ORDER BY month"
+    assert any_backend.query(months.format("frames"), database) == "202601\n"
+    a = pair("a")
+    wait_for(lambda: number(any_backend, database, "(SELECT DISTINCT id FROM frames WHERE month > 202601)") == kept, "frames")
+    wait_for(lambda: number(any_backend, database, "functions WHERE month > 202601"), "functions")
+    assert folded(a) == expected(program, stacks)
+    assert number(any_backend, database, "names FINAL") == names
+    a.stop()
+    # The frames that they name are gone.
+    local = "_local ON CLUSTER fleet" if any_backend.name == "cluster" else ""
+    any_backend.query(f"ALTER TABLE frames{local} DROP PARTITION 202601", database)
+    pair("a")
+    wait_for(lambda: number(any_backend, database, "names FINAL") == 0, "names go")
+
+
+def test_late_symbols_of_an_older_culprit(pair, program, any_backend, database):
+    """It gave them a month that is never dropped."""
+    a = pair("a")
+    stacks = fill(a, program, int(time.time()) - 300)
+    assert push(a, program).status == 200
+    wait_for(lambda: folded(a) == expected(program, stacks), "names")
+    a.stop()
+    for table in ("frames", "functions"):
+        to_month(any_backend, database, table, 999912, "1")
+    for node in getattr(any_backend, "all", [any_backend]):
+        node.query("DROP TABLE culprit_schema", database)
+    time.sleep(1)
+    on = " ON CLUSTER fleet" if any_backend.name == "cluster" else ""
+    any_backend.query(f"CREATE TABLE culprit_schema{on} (version UInt32, at UInt32) ENGINE = MergeTree ORDER BY version", database)
+    for node in getattr(any_backend, "all", [any_backend]):
+        node.query("INSERT INTO culprit_schema VALUES (6, 0)", database)
+    a = pair("a")
+    assert number(any_backend, database, "frames WHERE month = 999912") == 0
+    assert folded(a) == expected(program, stacks)

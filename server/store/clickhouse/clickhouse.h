@@ -26,7 +26,6 @@
 #define CH_MAX_HOSTS 16
 #define CH_HOUR_MS 3600000ULL
 #define CH_MAX_DEPTH 65536
-#define CH_ALWAYS 999912     /* the month of rows that are never dropped */
 #define CH_SPAN_MARKER "255" /* the kind of a marker in `spans` */
 #define CH_RAW 1	     /* the resolution of samples that were not rounded, in ms */
 /* The time of a sample. The projections (schema.c) have its smallest and largest by this text. */
@@ -142,6 +141,8 @@ struct ch {
 	/* The maintainer's: */
 	struct ch_rounding rounding;
 	u64 symbols, symbols_until_ns; /* rows of the table `symbols`; when to look again */
+	u64 names_until_ns;	       /* when to look for names that are not needed any more */
+	u32 names_month;	       /* the month to which late symbols were copied */
 
 	pthread_mutex_t state_lock;
 	struct ch_partitions partitions;
@@ -254,7 +255,7 @@ int ch_write(struct store *base, const struct store_batch *b, const u8 token[16]
 	     struct diag *reterr_diag);
 /* The `write` of the queue `profiles`. */
 int ch_write_profiles(struct ch *s, struct ch_member *const *m, size_t n, struct diag *reterr_diag);
-/* For late symbols: sends all frames and functions of the batch, which are never dropped. */
+/* For late symbols: sends all frames and functions of the batch, which are in no stack. */
 int ch_send_frames(struct ch *s, const struct store_batch *b, struct diag *reterr_diag);
 /* Days are numbers like 20241231, in UTC. */
 u32 ch_day_of(u64 time_ms);
@@ -322,6 +323,18 @@ int ch_name_frames(struct store *base, const char *build_id,
 		   void *userdata, struct diag *reterr_diag);
 int ch_unname_frames(struct store *base, const char *build_id, struct diag *reterr_diag);
 
+/* Appends the ids that a query returns, with commas. */
+int ch_list_ids(struct ch *s, const char *sql, struct str *ret, size_t *ret_n,
+		struct diag *reterr_diag);
+
+/* ---- retain.c ---- */
+
+/* Copies those rows of frames or functions to a month that it lacks. */
+int ch_copy_to_month(struct ch *s, enum ch_table t, u32 month, const char *where,
+		     struct diag *reterr_diag);
+/* Drops late symbols that name nothing any more, and keeps the others. */
+int ch_retain_names(struct ch *s, struct diag *reterr_diag);
+
 /* ---- agents.c ---- */
 
 int ch_share_reports(struct store *base, const struct store_reports *reports,
@@ -377,6 +390,8 @@ int ch_bytes(struct ch *s, u64 *ret, struct diag *reterr_diag);
  * not name is not to be dropped then.
  */
 int ch_is_behind(struct ch *s, const char *table, bool *ret, struct diag *reterr_diag);
+/* Whether this node is deleting rows of a table in the background. */
+int ch_is_deleting(struct ch *s, const char *table, bool *ret, struct diag *reterr_diag);
 /* Counts the rows of "TABLE WHERE CONDITION". */
 int ch_count(struct ch *s, const char *from, u64 *ret, struct diag *reterr_diag);
 int ch_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag);

@@ -97,6 +97,20 @@ int ch_is_behind(struct ch *s, const char *table, bool *ret, struct diag *reterr
 	return r;
 }
 
+int ch_is_deleting(struct ch *s, const char *table, bool *ret, struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str where = {};
+	u64 n = 0;
+	int r;
+
+	str_printf(&where,
+		   "system.mutations WHERE database = '%s' AND table = '%s' AND NOT is_done",
+		   s->config.database, table);
+	r = ch_count(s, str_get(&where), &n, reterr_diag);
+	*ret = n;
+	return r;
+}
+
 static bool starts(const char *text, size_t n, const char *with)
 {
 	return n >= strlen(with) && !memcmp(text, with, strlen(with));
@@ -298,19 +312,13 @@ static int delete_hours(struct ch *s, u32 day, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str sql = {}, answer = {}, cluster = {};
 	struct buf b;
-	u64 busy = 0, hour = 0;
-	int r;
+	bool busy;
+	u64 hour = 0;
+	int r = ch_is_deleting(s, s->config.cluster ? "samples_local" : "samples", &busy,
+			       reterr_diag);
 
-	str_printf(&sql,
-		   "SELECT toUInt64(count()) FROM system.mutations WHERE database = '%s' AND "
-		   "table = 'samples%s' AND NOT is_done FORMAT RowBinary",
-		   s->config.database, ch_local(s));
-	r = ch_select(s, str_get(&sql), &answer, reterr_diag);
-	b = buf_of(str_get(&answer), answer.n);
-	if (r < 0 || !buf_u64(&b, &busy) || busy)
+	if (r < 0 || busy)
 		return r;
-	str_clear(&sql);
-	str_clear(&answer);
 	str_printf(&sql,
 		   "SELECT toUInt64(quantileExact(0.25)(hour)) FROM samples WHERE day = %u FORMAT "
 		   "RowBinary",
@@ -392,6 +400,8 @@ int ch_maintain(struct store *base, u64 now_ms, struct diag *reterr_diag)
 		r = drop_by_size(s, &v, reterr_diag);
 	if (r == 0)
 		r = ch_drop_span_days(s, v.span_days.data, v.span_days.n, now_ms, reterr_diag);
+	if (r == 0)
+		r = ch_retain_names(s, reterr_diag);
 	if (r == 0)
 		r = drop_months(s, &v, reterr_diag);
 	if (r == 0)

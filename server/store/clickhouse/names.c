@@ -326,22 +326,32 @@ int ch_name_frames(struct store *base, const char *build_id,
 
 /* ---- taking names away ---- */
 
-/* Appends the ids of some frames of the binary that have names, separated by commas. */
-static int list_named(struct ch *s, const char *build_id, struct str *ret, struct diag *reterr_diag)
+int ch_list_ids(struct ch *s, const char *sql, struct str *ret, size_t *ret_n,
+		struct diag *reterr_diag)
 {
-	_cleanup_str_ struct str sql = {}, answer = {};
-	struct buf b;
+	_cleanup_str_ struct str answer = {};
+	int r = ch_select(s, sql, &answer, reterr_diag);
+	struct buf b = buf_of(str_get(&answer), answer.n);
+	size_t n = 0;
 	u64 id;
-	int r;
+
+	for (; r == 0 && buf_left(&b); n++)
+		r = buf_u64(&b, &id) ? str_printf(ret, "%s%llu", n ? "," : "", id) : -EBADMSG;
+	*ret_n = n;
+	return r;
+}
+
+/* Lists some frames of the binary that have names. */
+static int list_named(struct ch *s, const char *build_id, struct str *ret, size_t *ret_n,
+		      struct diag *reterr_diag)
+{
+	_cleanup_str_ struct str sql = {};
 
 	str_puts(&sql, "SELECT DISTINCT id FROM frames WHERE build_id = ");
 	ch_sql_string(&sql, build_id);
 	str_printf(&sql, " AND id GLOBAL IN (SELECT frame FROM names) LIMIT %u FORMAT RowBinary",
 		   FRAMES_AT_ONCE);
-	r = sql.failed ? -ENOMEM : ch_select(s, str_get(&sql), &answer, reterr_diag);
-	for (b = buf_of(str_get(&answer), answer.n); r == 0 && buf_left(&b);)
-		r = buf_u64(&b, &id) ? str_printf(ret, "%s%llu", ret->n ? "," : "", id) : -EBADMSG;
-	return r;
+	return sql.failed ? -ENOMEM : ch_list_ids(s, str_get(&sql), ret, ret_n, reterr_diag);
 }
 
 /*
@@ -350,23 +360,13 @@ static int list_named(struct ch *s, const char *build_id, struct str *ret, struc
 static int wait_for_deletion(struct ch *s, struct diag *reterr_diag)
 {
 	const struct timespec pause = {.tv_nsec = 100000000};
-	_cleanup_str_ struct str sql = {};
 
-	str_printf(&sql,
-		   "SELECT toUInt64(count()) FROM system.mutations WHERE database = '%s' AND "
-		   "table = 'names' AND NOT is_done FORMAT RowBinary",
-		   s->config.database);
 	for (u32 i = 0; i < UNNAME_TRIES; i++) {
-		_cleanup_str_ struct str answer = {};
-		struct buf b;
-		u64 busy;
-		int r = ch_select(s, str_get(&sql), &answer, reterr_diag);
+		bool busy;
+		int r = ch_is_deleting(s, "names", &busy, reterr_diag);
 
-		b = buf_of(str_get(&answer), answer.n);
-		if (r < 0 || !buf_u64(&b, &busy))
-			return r < 0 ? r : -EBADMSG;
-		if (!busy)
-			return 0;
+		if (r < 0 || !busy)
+			return r;
 		nanosleep(&pause, NULL);
 	}
 	return -ETIMEDOUT;
@@ -376,15 +376,14 @@ int ch_unname_frames(struct store *base, const char *build_id, struct diag *rete
 {
 	struct ch *s = ch_of(base);
 	struct diag d = {};
-	bool more = true;
+	size_t n = 1;
 	int r = 0;
 
-	while (r == 0 && more) {
+	while (r == 0 && n) {
 		_cleanup_str_ struct str ids = {}, sql = {};
 
-		r = list_named(s, build_id, &ids, &d);
-		more = r == 0 && ids.n;
-		if (!more)
+		r = list_named(s, build_id, &ids, &n, &d);
+		if (r < 0 || !n)
 			break;
 		str_printf(&sql, "ALTER TABLE names DELETE WHERE frame IN (%s)", str_get(&ids));
 		r = sql.failed ? -ENOMEM : ch_select(s, str_get(&sql), NULL, &d);

@@ -13,7 +13,7 @@
  *			rows in use are sent again each month, and old months are dropped
  *	spans, links	by trace (spans.c). `day` is as in samples; days are dropped as a whole
  *	agents		the last reports of agents (agents.c)
- *	names		late symbols: the frames that replace a frame
+ *	names		late symbols: the frames that replace a frame (retain.c)
  *	symbols		what became of symbol files (symbols.c); rows are only added, and dropped
  *			by month
  *	symbol_parts	the content of symbol files
@@ -37,7 +37,7 @@
 #include "base/log.h"
 #include "server/store/clickhouse/clickhouse.h"
 
-#define SCHEMA_VERSION 6
+#define SCHEMA_VERSION 7
 #define KEEPER_PATH "/clickhouse/tables"
 
 struct column {
@@ -453,9 +453,30 @@ static int sixth_version(struct ch *s, struct diag *reterr_diag)
 	return r;
 }
 
+/* Before, frames and functions of late symbols had a month of their own and were never dropped. */
+static int seventh_version(struct ch *s, struct diag *reterr_diag)
+{
+	static const enum ch_table late[] = {CH_FRAMES, CH_FUNCTIONS};
+	static const char *const names[] = {"frames", "functions"};
+	u32 month = ch_day_of((u64)time(NULL) * 1000) / 100;
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(late) && r == 0; i++) {
+		_cleanup_str_ struct str sql = {}, cluster = {};
+
+		r = ch_copy_to_month(s, late[i], month, "month = 999912", reterr_diag);
+		str_printf(&sql, "ALTER TABLE %s%s%s DROP PARTITION 999912", names[i], ch_local(s),
+			   ch_on_cluster(s, &cluster));
+		if (r == 0)
+			r = ch_select(s, str_get(&sql), NULL, reterr_diag);
+	}
+	return r;
+}
+
 /* steps[i] migrates version i to i + 1 and can be repeated after an interruption. */
 static int (*const steps[SCHEMA_VERSION])(struct ch *, struct diag *) = {
-	first_version, second_version, third_version, fourth_version, fifth_version, sixth_version};
+	first_version, second_version, third_version,  fourth_version,
+	fifth_version, sixth_version,  seventh_version};
 
 static int migrate(struct ch *s, u64 version, struct diag *reterr_diag)
 {

@@ -77,7 +77,7 @@ static bool is_sent(struct writing *w, enum ch_table t, u64 key)
 		return true;
 	pthread_mutex_lock(&w->s->sent_lock);
 	month = map_get(&w->s->sent[t], key);
-	sent = month && *month == w->month && w->month != CH_ALWAYS;
+	sent = month && *month == w->month;
 	pthread_mutex_unlock(&w->s->sent_lock);
 	return sent;
 }
@@ -86,8 +86,6 @@ static void note_sent(struct writing *w)
 {
 	struct ch *s = w->s;
 
-	if (w->month == CH_ALWAYS)
-		return;
 	pthread_mutex_lock(&s->sent_lock);
 	for (size_t t = 0; t < CH_TABLES; t++) {
 		if (s->sent[t].cap > 2 * MAX_SENT)
@@ -274,7 +272,8 @@ static int send_dictionaries(struct writing *w)
 
 int ch_send_frames(struct ch *s, const struct store_batch *b, struct diag *reterr_diag)
 {
-	struct writing w = {.s = s, .diag = reterr_diag, .month = CH_ALWAYS};
+	struct writing w = {
+		.s = s, .diag = reterr_diag, .month = ch_day_of((u64)time(NULL) * 1000) / 100};
 	const struct profile *p = b->profile;
 	int r = begin_batch(&w, b);
 
