@@ -415,6 +415,25 @@ def test_several_servers_on_one_database(any_backend, serve, database):
     rounded()
 
 
+def test_deleted_hours_are_told(node, serve, database):
+    """A day that alone exceeds --max-size loses its first hours."""
+    s = serve("--store", node.url(database), "--max-size", "16")
+    day = int(time.time()) // 86400 - 1
+    date = time.strftime("%Y%m%d", time.gmtime(day * 86400))
+    for _ in range(6):
+        node.query("INSERT INTO samples (day, resolution, run, service, type, hour, stack, series, at, batch, count, value) "
+                   f"SELECT toUInt32({date}), toUInt32(1), toUInt32(0), 'app', '{CPU}', toUInt32({day * 24} + number % 24), "
+                   "rand64(1), rand64(2), toUInt32(number % 3600000), toUInt64(0), toUInt64(1), toInt64(1) FROM numbers(200000)",
+                   database)
+    wait_for(lambda: "deleted " in s.stderr, "nothing is deleted", 120)
+    told = re.search(r"deleted (\d+) rows of samples from (\S+) 00:00 to (\S+) \d\d:59 UTC: the store has reached --max-size", s.stderr)
+    assert told and told[2] == told[3] == time.strftime("%Y-%m-%d", time.gmtime(day * 86400)), s.stderr
+    assert int(told[1]) >= 200000 // 5
+    assert day * 86400_000 < s.get("/api/v1/health").json()["evicted_to"] < (day + 1) * 86400_000
+    evicted = re.search(r"^culprit_store_evicted_rows_total (\d+)", s.get("/metrics").text, re.M)
+    assert int(evicted[1]) >= int(told[1])
+
+
 # ---- a cluster ----
 
 @pytest.mark.slow

@@ -220,6 +220,16 @@ static int drop_partition(struct ch *s, const struct part *e, struct diag *reter
 	return ch_select(s, str_get(&sql), NULL, reterr_diag);
 }
 
+static void note_evicted_rows(struct ch *s, enum store_eviction why, u64 rows, u64 first_ms,
+			      u64 last_ms)
+{
+	pthread_mutex_lock(&s->state_lock);
+	s->evicted_rows += rows;
+	s->stats_until_ns = 0;
+	pthread_mutex_unlock(&s->state_lock);
+	store_note_evicted(&s->base, why, rows, first_ms, last_ms);
+}
+
 /* Drops a partition and counts its rows as evicted. */
 static int evict_partition(struct ch *s, struct inventory *v, size_t i, enum store_eviction why,
 			   struct diag *reterr_diag)
@@ -238,12 +248,8 @@ static int evict_partition(struct ch *s, struct inventory *v, size_t i, enum sto
 	if (r < 0)
 		return r;
 	v->bytes -= MIN(v->bytes, e->bytes);
-	pthread_mutex_lock(&s->state_lock);
-	s->evicted_rows += rows;
-	s->stats_until_ns = 0;
-	pthread_mutex_unlock(&s->state_lock);
-	store_note_evicted(&s->base, why, rows, ch_day_begin_ms(e->p.day),
-			   ch_day_begin_ms(e->p.day) + DAY_MS - 1);
+	note_evicted_rows(s, why, rows, ch_day_begin_ms(e->p.day),
+			  ch_day_begin_ms(e->p.day) + DAY_MS - 1);
 	memmove(e, e + 1, (v->parts.n - i - 1) * sizeof(*e));
 	v->parts.n--;
 	return 0;
@@ -311,26 +317,35 @@ static int drop_by_age(struct ch *s, struct inventory *v, u64 now_ms, struct dia
 static int delete_hours(struct ch *s, u32 day, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str sql = {}, answer = {}, cluster = {};
+	u64 first = 0, hour = 0, rows = 0;
 	struct buf b;
 	bool busy;
-	u64 hour = 0;
 	int r = ch_is_deleting(s, s->config.cluster ? "samples_local" : "samples", &busy,
 			       reterr_diag);
 
 	if (r < 0 || busy)
 		return r;
 	str_printf(&sql,
-		   "SELECT toUInt64(quantileExact(0.25)(hour)) FROM samples WHERE day = %u FORMAT "
-		   "RowBinary",
+		   "SELECT toUInt64(min(hour)), toUInt64(quantileExact(0.25)(hour)) FROM samples "
+		   "WHERE day = %u FORMAT RowBinary",
 		   day);
 	r = ch_select(s, str_get(&sql), &answer, reterr_diag);
 	b = buf_of(str_get(&answer), answer.n);
-	if (r < 0 || !buf_u64(&b, &hour))
+	if (r < 0 || !buf_u64(&b, &first) || !buf_u64(&b, &hour))
+		return r;
+	str_clear(&sql);
+	str_printf(&sql, "samples WHERE day = %u AND hour <= %llu AND type != ''", day, hour);
+	r = ch_count(s, str_get(&sql), &rows, reterr_diag);
+	if (r < 0)
 		return r;
 	str_clear(&sql);
 	str_printf(&sql, "ALTER TABLE samples%s%s DELETE WHERE day = %u AND hour <= %llu",
 		   ch_local(s), ch_on_cluster(s, &cluster), day, hour);
-	return ch_select(s, str_get(&sql), NULL, reterr_diag);
+	r = ch_select(s, str_get(&sql), NULL, reterr_diag);
+	if (r == 0)
+		note_evicted_rows(s, STORE_EVICT_SIZE, rows, first * CH_HOUR_MS,
+				  (hour + 1) * CH_HOUR_MS - 1);
+	return r;
 }
 
 static int drop_by_size(struct ch *s, struct inventory *v, struct diag *reterr_diag)
