@@ -167,22 +167,32 @@ static void note_written(struct ingest *i, const struct profile *p)
 		i->o.written(i->o.userdata, p);
 }
 
+static int make_batch(struct ingest *i, const struct profile *p, const char *name,
+		      struct store_batch *ret, struct diag *reterr_diag)
+{
+	int r = store_batch_init(ret, p, name, reterr_diag);
+
+	return r < 0 ? r : ingest_check_batch(i, ret, reterr_diag);
+}
+
+static void count_written(struct ingest *i, const struct store_batch *b)
+{
+	atomic_fetch_add(&i->profiles, 1);
+	atomic_fetch_add(&i->samples, b->samples.n);
+	note_written(i, b->profile);
+}
+
 int ingest_write(struct ingest *i, const struct profile *p, const char *name, const u8 *token,
 		 struct diag *reterr_diag)
 {
 	_cleanup_store_batch_ struct store_batch b = {};
-	int r = store_batch_init(&b, p, name, reterr_diag);
+	int r = make_batch(i, p, name, &b, reterr_diag);
 
 	if (r == 0)
-		r = ingest_check_batch(i, &b, reterr_diag);
-	if (r == 0)
 		r = store_write(i->store, &b, token, reterr_diag);
-	if (r < 0)
-		return r;
-	atomic_fetch_add(&i->profiles, 1);
-	atomic_fetch_add(&i->samples, b.samples.n);
-	note_written(i, p);
-	return 0;
+	if (r == 0)
+		count_written(i, &b);
+	return r;
 }
 
 int ingest_done(struct ingest *i, size_t n, int r)
@@ -284,46 +294,112 @@ void ingest_json_response(const char *what, u64 rejected, const char *message, s
 	json_close(&w);
 }
 
+#define TOGETHER 64		    /* profiles that are written together, at most */
+#define TOGETHER_SAMPLES (1u << 17) /* or so many samples */
+
+/* Profiles of a request that are written together. */
+struct together {
+	struct store_request list[TOGETHER];
+	struct store_batch batches[TOGETHER]; /* owned */
+	u8 tokens[TOGETHER][16];
+	size_t n, samples;
+};
+
+static void together_clear(struct together *t)
+{
+	for (size_t k = 0; k < t->n; k++)
+		store_batch_deinit(&t->batches[k]);
+	t->n = t->samples = 0;
+}
+
+static inline void cleanup_together(struct together **t)
+{
+	if (*t)
+		together_clear(*t);
+	free(*t);
+}
+
 /*
  * A profile that the store refuses as invalid counts as rejected; a temporary failure fails the
  * whole request.
  */
+static int judge(struct otlp_profiles *all, int r, const struct diag *why, struct diag *reterr_diag)
+{
+	if (r == -EINVAL || r == -ERANGE) {
+		all->rejected++;
+		(void)diag_set(&all->why, r, "%s", why->text);
+		return 0;
+	}
+	return r < 0 ? diag_set(reterr_diag, r, "%s", why->text[0] ? why->text : strerror(-r)) : 0;
+}
+
+static int write_together(struct ingest *i, struct otlp_profiles *all, struct together *t,
+			  struct diag *reterr_diag)
+{
+	int r = 0;
+
+	store_write_all(i->store, t->list, t->n);
+	for (size_t k = 0; k < t->n; k++) {
+		int e = t->list[k].r < 0 ? judge(all, t->list[k].r, &t->list[k].diag,
+						 r < 0 ? NULL : reterr_diag)
+					 : 0;
+
+		if (t->list[k].r == 0)
+			count_written(i, &t->batches[k]);
+		r = r < 0 ? r : e;
+	}
+	together_clear(t);
+	return r;
+}
+
+/* Takes the k-th profile of a request, which is `data`. */
+static int add_together(struct ingest *i, struct otlp_profiles *all, size_t k, const u8 *data,
+			size_t n, struct together *t, struct diag *reterr_diag)
+{
+	const struct ingest_labels none = {};
+	struct profile *p = all->profiles.data[k];
+	struct store_batch *b = &t->batches[t->n];
+	struct diag why = {}, warning = {};
+	int r;
+
+	ingest_set_time(p, 0, 0);
+	*b = (struct store_batch){};
+	r = quota_check(&why);
+	if (r == 0)
+		r = ingest_complete(i, p, &none, &warning);
+	if (r == 0)
+		r = make_batch(i, p, NULL, b, &why);
+	(void)ingest_warn(r, &warning, &all->why);
+	if (r < 0) {
+		store_batch_deinit(b);
+		return judge(all, r, &why, reterr_diag);
+	}
+	ingest_token(data, n, NULL, k, t->tokens[t->n]);
+	t->list[t->n] = (struct store_request){.batch = b, .token = t->tokens[t->n]};
+	t->samples += b->samples.n;
+	t->n++;
+	return 0;
+}
+
 static int write_profiles(struct ingest *i, struct otlp_profiles *all, const u8 *data, size_t n,
 			  const char *host, struct diag *reterr_diag)
 {
-	const struct ingest_labels none = {};
-	int e = 0;
+	_cleanup_(together) struct together *t = calloc(1, sizeof(*t));
+	int r = t ? 0 : -ENOMEM;
 
-	for (size_t k = 0; k < all->profiles.n && e == 0; k++)
-		e = ingest_set_host(all->profiles.data[k], host, reterr_diag);
-	if (e < 0)
-		return e;
+	for (size_t k = 0; k < all->profiles.n && r == 0; k++)
+		r = ingest_set_host(all->profiles.data[k], host, reterr_diag);
+	if (r < 0)
+		return r;
 	/* The agent's report is the same in all profiles of a request. */
 	if (all->profiles.n)
 		agents_see(i->agents, all->profiles.data[0], clock_epoch_ms());
-	for (size_t k = 0; k < all->profiles.n; k++) {
-		struct profile *p = all->profiles.data[k];
-		struct diag why = {}, warning = {};
-		u8 token[16];
-		int r;
-
-		ingest_set_time(p, 0, 0);
-		r = quota_check(&why);
-		if (r == 0)
-			r = ingest_complete(i, p, &none, &warning);
-		ingest_token(data, n, NULL, k, token);
-		if (r == 0)
-			r = ingest_write(i, p, NULL, token, &why);
-		(void)ingest_warn(r, &warning, &all->why);
-		if (r == -EINVAL || r == -ERANGE) {
-			all->rejected++;
-			(void)diag_set(&all->why, r, "%s", why.text);
-		} else if (r < 0) {
-			return diag_set(reterr_diag, r, "%s",
-					why.text[0] ? why.text : strerror(-r));
-		}
+	for (size_t k = 0; k < all->profiles.n && r == 0; k++) {
+		r = add_together(i, all, k, data, n, t, reterr_diag);
+		if (r == 0 && (t->n == TOGETHER || t->samples >= TOGETHER_SAMPLES))
+			r = write_together(i, all, t, reterr_diag);
 	}
-	return 0;
+	return r < 0 ? r : write_together(i, all, t, reterr_diag);
 }
 
 static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding, const char *host,

@@ -39,6 +39,8 @@ struct store_ops {
 	void (*close)(struct store *s);
 	int (*write)(struct store *s, const struct store_batch *b, const u8 token[16],
 		     struct diag *reterr_diag);
+	/* NULL: `write` each. */
+	void (*write_all)(struct store *s, struct store_request *list, size_t n);
 	int (*find_series)(struct store *s, const struct store_filter *f,
 			   struct store_series_set *ret, struct diag *reterr_diag);
 	int (*scan)(struct store *s, const struct store_filter *f, u32 by, u64 step_ms,

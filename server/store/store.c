@@ -152,6 +152,22 @@ int store_write(struct store *s, const struct store_batch *b, const u8 token[16]
 	return end_write(s, b->samples.n > 0, s->ops->write(s, b, token, &why), &why, reterr_diag);
 }
 
+void store_write_all(struct store *s, struct store_request *list, size_t n)
+{
+	QUOTA_PAUSED;
+
+	if (s->ops->write_all)
+		s->ops->write_all(s, list, n);
+	for (size_t i = 0; i < n; i++) {
+		struct store_request *e = &list[i];
+		struct diag why = e->diag;
+
+		if (!s->ops->write_all)
+			e->r = s->ops->write(s, e->batch, e->token, &why);
+		e->r = end_write(s, e->batch->samples.n > 0, e->r, &why, &e->diag);
+	}
+}
+
 int store_find_series(struct store *s, const struct store_filter *f, struct store_series_set *ret,
 		      struct diag *reterr_diag)
 {

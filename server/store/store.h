@@ -285,6 +285,15 @@ const char *store_directory(const char *url);
  */
 int store_write(struct store *s, const struct store_batch *b, const u8 token[16],
 		struct diag *reterr_diag);
+struct store_request {
+	const struct store_batch *batch; /* borrowed, as `token` */
+	const u8 *token;		 /* 16 bytes, or NULL */
+	int r;				 /* the result of store_write(); */
+	struct diag diag;		 /* if negative */
+};
+
+/* store_write() of each, but an engine may write them together. */
+void store_write_all(struct store *s, struct store_request *list, size_t n);
 /*
  * Series with samples in the filter's range, type and service. Ignores the filter's series and
  * stacks.

@@ -12,6 +12,7 @@ import pytest
 from clickhouse import Proxy, wait_for
 from test_api import report
 from test_clickhouse import any_backend, backends, counts, database, ingest, node  # noqa: F401
+from test_ingest import otlp_request
 
 POISON = b"poisonous"
 
@@ -73,6 +74,35 @@ def test_a_lone_writer_does_not_wait(watched, serve, database):
         waits.append(watched.arrivals[0] - begin)
     assert len(watched.inserts) == n
     assert sorted(waits)[n // 2] < 0.5, waits  # until the server begins
+
+
+def test_profiles_of_a_request_are_written_together(watched, serve, database):
+    """Those of equal types are one profile; here each has a type of its own."""
+    s = serve("--store", watched.url(database))
+    at, types = int(time.time()) - 100, ["samples", "kind1", "kind2", "kind3"]
+
+    def send(service, stacks):
+        return s.request("POST", "/v1development/profiles", otlp_request(service, stacks, at * 10**9, types),
+                         {"Content-Type": "application/x-protobuf"}, port=s.ports["otlp-http"])
+
+    def sums(service):
+        listed = s.get("/api/v1/types", query=f'{{service_name="{service}"}}', **{"from": 1}).json()["types"]
+        out = []
+        for e in listed:
+            a = s.get("/api/v1/export", format="folded", query=f'{{service_name="{service}"}}', type=e["name"], **{"from": 1})
+            out.append(sum(int(line.rpartition(" ")[2]) for line in a.text.splitlines()))
+        return out
+
+    for _ in range(2): # the second request writes nothing
+        assert send("sent", {"main;a": 3, "main;b": 4}).status == 200
+        assert len(watched.inserts) == 1, watched.inserts
+        assert sums("sent") == [7] * len(types)
+    # The client learns that ClickHouse refuses a part of the request.
+    a = send("poisonous", {"main;a": 3})
+    assert a.status == 500 and "bad data" in a.text, a.text
+    answers = at_once(3, lambda k: send(f"more{k}", {"main;a": 1}))
+    assert [a.status for a in answers] == [200] * 3
+    assert [sums(f"more{k}") for k in range(3)] == [[1] * len(types)] * 3
 
 
 def test_a_bad_request_fails_alone(watched, serve, database):

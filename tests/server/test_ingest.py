@@ -163,9 +163,9 @@ def test_other_signals_are_not_pretended(server, path):
     assert a.status == 501  # not one of those that OTLP's clients send again
 
 
-def otlp_request(service, stacks, at_ns, **resource):
-    """Makes a request by the field numbers of opentelemetry-proto 1.10: one profile, each stack with a value."""
-    strings, functions, locations, stack_table, samples = ["", "samples", "count", "cpu", "nanoseconds"], [], [], [], []
+def otlp_request(service, stacks, at_ns, types=("samples",), **resource):
+    """Makes a request by the field numbers of opentelemetry-proto 1.10: a profile of each type, each stack with a value."""
+    strings, functions, locations, stack_table, samples = ["", types[0], "count", "cpu", "nanoseconds", *types[1:]], [], [], [], []
 
     def intern(table, x):
         if x not in table:
@@ -188,12 +188,12 @@ def otlp_request(service, stacks, at_ns, **resource):
         dictionary += field(3, field(1, strings.index(name)))
     dictionary += field(4, b"") + b"".join(field(5, s) for s in strings) + field(6, b"") + field(7, b"")
     dictionary += b"".join(field(7, field(1, s)) for s in stack_table)
-    profile = field(1, field(1, 1) + field(2, 2)) + b"".join(field(2, s) for s in samples)
-    profile += varint(3 << 3 | 1) + at_ns.to_bytes(8, "little") + field(4, 10**9)
+    profile = b"".join(field(2, s) for s in samples) + varint(3 << 3 | 1) + at_ns.to_bytes(8, "little") + field(4, 10**9)
     profile += field(5, field(1, 3) + field(2, 4)) + field(6, 10**7) + field(7, bytes(range(16)))
+    profiles = b"".join(field(2, field(1, field(1, strings.index(t)) + field(2, 2)) + profile) for t in types)
     resource = {"service.name": service, **resource}
     resource = b"".join(field(1, field(1, k) + field(2, field(1, v))) for k, v in resource.items())
-    return field(1, field(1, resource) + field(2, field(2, profile))) + field(2, dictionary)
+    return field(1, field(1, resource) + field(2, profiles)) + field(2, dictionary)
 
 
 @pytest.mark.parametrize("encoding", [None, "gzip", "zstd"])

@@ -185,6 +185,7 @@ const struct store_ops store_clickhouse = {
 	.open = open_store,
 	.close = close_store,
 	.write = ch_write,
+	.write_all = ch_write_all,
 	.find_series = ch_find_series,
 	.scan = ch_scan,
 	.load_stacks = ch_load_stacks,

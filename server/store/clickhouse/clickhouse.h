@@ -83,22 +83,29 @@ struct ch;
 /* Tables to which the rows of a request are written once. */
 enum ch_once { CH_SAMPLES, CH_LINKS, CH_SPANS, CH_ONCE };
 
-/* A request that is being written; on the stack of its writer. */
+/* A thread that writes; on its stack. */
+struct ch_writer {
+	pthread_cond_t wake;
+	size_t waiting, left; /* members in the queue, and those that are not written yet */
+	bool leads;
+};
+
+/* A batch or the spans of a request, which are being written; its writer's. */
 struct ch_member {
 	const struct store_batch *batch; /* borrowed; or */
 	const struct spans *spans;	 /* borrowed */
-	u64 token;			 /* hash of the request's token */
-	u64 newest_ms;			 /* its newest sample or span */
+	const u8 *key; /* 16 bytes that are the same when it comes again; or NULL */
+	u64 token;     /* hash of the key */
+	u64 newest_ms; /* its newest sample or span */
 	u32 day;
 	bool fresh;	      /* cannot have been written before */
 	bool stored[CH_ONCE]; /* these tables have its rows */
 	size_t bytes;	      /* about the size of its rows */
+	int r;		      /* the result; `diag` has a text if negative */
+	struct diag diag;
 	/* group.c's: */
 	struct ch_member *next;
-	pthread_cond_t wake;
-	bool leads, done;
-	int r;
-	struct diag diag;
+	struct ch_writer *writer;
 };
 
 /* Requests that wait to be written together. */
@@ -107,8 +114,9 @@ struct ch_queue {
 	int (*write)(struct ch *s, struct ch_member *const *m, size_t n, struct diag *reterr_diag);
 	pthread_mutex_t lock;
 	struct ch_member *first, **last;
-	size_t n, bytes; /* waiting; bytes: also those being written */
-	size_t last_n;	 /* members of the last group */
+	size_t writers;	     /* with members that wait */
+	size_t bytes;	     /* of members that wait or are being written */
+	size_t last_writers; /* in the last group */
 	bool has_leader;
 	u64 began_ns, joined_ns; /* the last group's begin, the last writer's arrival */
 	struct map writing;	 /* tokens of current writes: one thread at a time writes a token */
@@ -239,9 +247,8 @@ void ch_queue_init(struct ch_queue *q, enum ch_once table,
 		   int (*write)(struct ch *s, struct ch_member *const *m, size_t n,
 				struct diag *reterr_diag));
 void ch_queue_deinit(struct ch_queue *q);
-/* Writes a request together with others; returns after that. token: 16 bytes, or NULL. */
-int ch_write_grouped(struct ch *s, struct ch_queue *q, struct ch_member *m, const u8 *token,
-		     struct diag *reterr_diag);
+/* Writes members together with those of other writers; returns after that. Sets their results. */
+void ch_write_grouped(struct ch *s, struct ch_queue *q, struct ch_member *m, size_t n);
 /* Sets `stored` of the requests that the table has. */
 int ch_find_stored(struct ch *s, const struct ch_insert *t, struct ch_member *const *m, size_t n,
 		   struct diag *reterr_diag);
@@ -253,6 +260,7 @@ int ch_insert_group(struct ch *s, const struct ch_insert *t, struct ch_member *c
 
 int ch_write(struct store *base, const struct store_batch *b, const u8 token[16],
 	     struct diag *reterr_diag);
+void ch_write_all(struct store *base, struct store_request *list, size_t n);
 /* The `write` of the queue `profiles`. */
 int ch_write_profiles(struct ch *s, struct ch_member *const *m, size_t n, struct diag *reterr_diag);
 /* For late symbols: sends all frames and functions of the batch, which are in no stack. */

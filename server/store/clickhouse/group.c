@@ -161,7 +161,7 @@ static void linger(struct ch_queue *q)
 	const struct timespec step = {.tv_nsec = STEP_NS};
 	u64 now;
 
-	while ((q->n >= BUSY || q->last_n >= BUSY) && q->n < MAX_MEMBERS &&
+	while ((q->writers >= BUSY || q->last_writers >= BUSY) && q->writers < MAX_MEMBERS &&
 	       q->bytes < MAX_GROUP_BYTES) {
 		now = clock_ns(CLOCK_MONOTONIC);
 		if (now >= q->began_ns + PACE_NS || now >= q->joined_ns + QUIET_NS)
@@ -173,20 +173,25 @@ static void linger(struct ch_queue *q)
 	q->began_ns = clock_ns(CLOCK_MONOTONIC);
 }
 
-/* The first in the queue, the leader, is always a member. */
+/* The first in the queue, the leader's, is always a member. */
 static size_t take_group(struct ch_queue *q, struct ch_member **ret)
 {
+	const struct ch_writer *last = NULL;
 	size_t n = 0, bytes = 0;
 
+	q->last_writers = 0;
 	while (q->first && n < MAX_MEMBERS && (!n || bytes + q->first->bytes <= MAX_GROUP_BYTES)) {
-		bytes += q->first->bytes;
-		ret[n++] = q->first;
-		q->first = q->first->next;
+		struct ch_member *m = q->first;
+
+		q->last_writers += m->writer != last;
+		last = m->writer;
+		q->writers -= !--m->writer->waiting;
+		bytes += m->bytes;
+		ret[n++] = m;
+		q->first = m->next;
 	}
 	if (!q->first)
 		q->last = &q->first;
-	q->n -= n;
-	q->last_n = n;
 	return n;
 }
 
@@ -201,42 +206,63 @@ static void lead(struct ch *s, struct ch_queue *q)
 	write_group(s, q, m, n);
 	pthread_mutex_lock(&q->lock);
 	for (size_t i = 0; i < n; i++) {
+		struct ch_writer *w = m[i]->writer;
+
 		q->bytes -= m[i]->bytes;
-		m[i]->done = true;
 		/* The last access: the writer's stack may be gone after the unlock. */
-		pthread_cond_signal(&m[i]->wake);
+		if (!--w->left)
+			pthread_cond_signal(&w->wake);
 	}
 	q->has_leader = q->first;
 	if (q->first) {
-		q->first->leads = true;
-		pthread_cond_signal(&q->first->wake);
+		q->first->writer->leads = true;
+		pthread_cond_signal(&q->first->writer->wake);
 	}
 }
 
-static int join(struct ch *s, struct ch_queue *q, struct ch_member *m, struct diag *reterr_diag)
+/* Fails if too much waits already. Call with the lock. */
+static bool enqueue(struct ch_queue *q, struct ch_writer *w, struct ch_member *m, size_t n)
 {
-	pthread_mutex_lock(&q->lock);
-	if (q->bytes && q->bytes + m->bytes > MAX_WAITING_BYTES) {
-		pthread_mutex_unlock(&q->lock);
-		return diag_set(reterr_diag, -EAGAIN,
-				"too much waits to be written to %s; retry later", s->where);
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < n; i++)
+		bytes += m[i].bytes;
+	if (q->bytes && q->bytes + bytes > MAX_WAITING_BYTES)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		m[i].writer = w;
+		m[i].next = NULL;
+		*q->last = &m[i];
+		q->last = &m[i].next;
 	}
-	m->next = NULL;
-	*q->last = m;
-	q->last = &m->next;
-	q->n++;
-	q->bytes += m->bytes;
+	q->writers++;
+	q->bytes += bytes;
 	q->joined_ns = clock_ns(CLOCK_MONOTONIC);
-	m->leads = !q->has_leader;
+	w->waiting = w->left = n;
+	w->leads = !q->has_leader;
 	q->has_leader = true;
-	while (!m->done && !m->leads)
-		pthread_cond_wait(&m->wake, &q->lock);
-	if (!m->done)
-		lead(s, q);
+	return true;
+}
+
+static bool join(struct ch *s, struct ch_queue *q, struct ch_member *m, size_t n)
+{
+	struct ch_writer w = {};
+	bool joined;
+
+	pthread_cond_init(&w.wake, NULL);
+	pthread_mutex_lock(&q->lock);
+	joined = enqueue(q, &w, m, n);
+	while (w.left) {
+		if (w.leads) {
+			w.leads = false;
+			lead(s, q);
+		} else {
+			pthread_cond_wait(&w.wake, &q->lock);
+		}
+	}
 	pthread_mutex_unlock(&q->lock);
-	return m->r < 0 ? diag_set(reterr_diag, m->r, "%s",
-				   m->diag.text[0] ? m->diag.text : strerror(-m->r))
-			: 0;
+	pthread_cond_destroy(&w.wake);
+	return joined;
 }
 
 /* ---- one token at a time ---- */
@@ -261,24 +287,43 @@ static void end_token(struct ch_queue *q, u64 token)
 	pthread_mutex_unlock(&q->lock);
 }
 
-int ch_write_grouped(struct ch *s, struct ch_queue *q, struct ch_member *m, const u8 *token,
-		     struct diag *reterr_diag)
+static int begin_member(struct ch_queue *q, struct ch_member *m, struct diag *reterr_diag)
 {
 	u8 own[16];
 	int r;
 
-	if (!token && getrandom(own, sizeof(own), 0) != sizeof(own))
+	if (!m->key && getrandom(own, sizeof(own), 0) != sizeof(own))
 		return diag_set(reterr_diag, -EIO, "no random numbers");
-	m->fresh = !token;
-	m->token = store_id(token ? token : own, sizeof(own));
+	m->fresh = !m->key;
+	m->token = store_id(m->key ? m->key : own, sizeof(own));
 	r = begin_token(q, m->token);
-	if (r < 0)
-		return diag_set(reterr_diag, r, "out of memory");
-	pthread_cond_init(&m->wake, NULL);
-	r = join(s, q, m, reterr_diag);
-	end_token(q, m->token);
-	pthread_cond_destroy(&m->wake);
-	return r;
+	return r < 0 ? diag_set(reterr_diag, r, "out of memory") : 0;
+}
+
+/* When a request comes again meanwhile, both writers take its tokens in the same order. */
+void ch_write_grouped(struct ch *s, struct ch_queue *q, struct ch_member *m, size_t n)
+{
+	struct diag d = {};
+	size_t begun = 0;
+	int r = 0;
+
+	while (begun < n && r == 0) {
+		r = begin_member(q, &m[begun], &d);
+		begun += r == 0;
+	}
+	if (r == 0 && !join(s, q, m, n))
+		r = diag_set(&d, -EAGAIN, "too much waits to be written to %s; retry later",
+			     s->where);
+	for (size_t i = 0; i < begun; i++)
+		end_token(q, m[i].token);
+	for (size_t i = 0; i < n; i++) {
+		if (r < 0)
+			m[i].r = r;
+		if (r < 0)
+			m[i].diag = d;
+		if (m[i].r < 0 && !m[i].diag.text[0])
+			(void)diag_set(&m[i].diag, m[i].r, "%s", strerror(-m[i].r));
+	}
 }
 
 void ch_queue_init(struct ch_queue *q, enum ch_once table,

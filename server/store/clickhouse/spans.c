@@ -147,6 +147,7 @@ int ch_write_spans(struct store *base, const struct spans *s, const u8 token[16]
 		   struct diag *reterr_diag)
 {
 	struct ch_member m = {.spans = s,
+			      .key = token,
 			      .bytes = s->spans.n * SPAN_BYTES + s->attributes.n * ATTRIBUTE_BYTES};
 	struct ch *ch = ch_of(base);
 
@@ -154,7 +155,8 @@ int ch_write_spans(struct store *base, const struct spans *s, const u8 token[16]
 		return 0;
 	for (size_t k = 0; k < s->spans.n; k++)
 		m.newest_ms = MAX(m.newest_ms, s->spans.data[k].start_ns / 1000000);
-	return ch_write_grouped(ch, &ch->spans, &m, token, reterr_diag);
+	ch_write_grouped(ch, &ch->spans, &m, 1);
+	return m.r < 0 ? diag_set(reterr_diag, m.r, "%s", m.diag.text) : 0;
 }
 
 /* ---- links ---- */

@@ -420,16 +420,49 @@ int ch_write_profiles(struct ch *s, struct ch_member *const *m, size_t n, struct
 	return r == -ENOMEM ? diag_set(reterr_diag, r, "out of memory") : r;
 }
 
+static struct ch_member member_of(const struct store_batch *b, const u8 *token)
+{
+	struct ch_member m = {.batch = b,
+			      .key = token,
+			      .bytes = b->samples.n * SAMPLE_BYTES + b->links.links.n * LINK_BYTES};
+
+	for (size_t i = 0; i < b->samples.n; i++)
+		m.newest_ms = MAX(m.newest_ms, b->samples.data[i].time_ms);
+	return m;
+}
+
 int ch_write(struct store *base, const struct store_batch *b, const u8 token[16],
 	     struct diag *reterr_diag)
 {
-	struct ch_member m = {.batch = b,
-			      .bytes = b->samples.n * SAMPLE_BYTES + b->links.links.n * LINK_BYTES};
 	struct ch *s = ch_of(base);
+	struct ch_member m;
 
 	if (!b->samples.n)
 		return 0;
-	for (size_t i = 0; i < b->samples.n; i++)
-		m.newest_ms = MAX(m.newest_ms, b->samples.data[i].time_ms);
-	return ch_write_grouped(s, &s->profiles, &m, token, reterr_diag);
+	m = member_of(b, token);
+	ch_write_grouped(s, &s->profiles, &m, 1);
+	return m.r < 0 ? diag_set(reterr_diag, m.r, "%s", m.diag.text) : 0;
+}
+
+void ch_write_all(struct store *base, struct store_request *list, size_t n)
+{
+	_cleanup_free_ struct ch_member *m = calloc(n + 1, sizeof(*m));
+	struct ch *s = ch_of(base);
+	size_t k = 0;
+
+	for (size_t i = 0; i < n && m; i++)
+		if (list[i].batch->samples.n)
+			m[k++] = member_of(list[i].batch, list[i].token);
+	if (k)
+		ch_write_grouped(s, &s->profiles, m, k);
+	k = 0;
+	for (size_t i = 0; i < n; i++) {
+		struct store_request *e = &list[i];
+
+		e->r = m ? 0 : diag_set(&e->diag, -ENOMEM, "out of memory");
+		if (!m || !e->batch->samples.n)
+			continue;
+		e->r = m[k].r;
+		e->diag = m[k++].diag;
+	}
 }
