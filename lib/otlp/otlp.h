@@ -2,7 +2,7 @@
 /*
  * OTLP profiles, opentelemetry-proto 1.10 and later (package opentelemetry.proto.profiles.
  * v1development); layouts before 1.10 put other fields in the same places and are not read.
- * Field numbers: proto/otlp_profiles.proto. OTLP traces, below: proto/otlp_traces.proto.
+ * Field numbers: proto/otlp_*.proto.
  */
 #pragma once
 

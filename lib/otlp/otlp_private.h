@@ -7,7 +7,8 @@
 #include "base/pbjson.h"
 #include "base/str.h"
 #include "base/types.h"
-#include "otlp/otlp_profiles.pb-c.h"
+#include "otlp/otlp_packed.pb-c.h"
+#include "otlp/otlp_profiles_service.pb-c.h"
 #include "profile/profile.h"
 
 /* Resource attributes that describe the process of a thread; the others are labels. */

@@ -11,7 +11,7 @@
 
 #include "otlp/otlp.h"
 #include "otlp/otlp_private.h"
-#include "otlp/otlp_traces.pb-c.h"
+#include "otlp/otlp_traces_service.pb-c.h"
 
 #define FLAG_KNOWS_REMOTE 0x100
 #define FLAG_IS_REMOTE 0x200
