@@ -218,6 +218,7 @@ static struct net_options listener_options(const struct server_options *o, enum 
 		.timeout_s = o->timeout_s,
 		.handler = grpc ? api_grpc : api_http,
 		.writes = grpc ? NULL : api_writes,
+		.streams = api_grpc_streams,
 		.limits = {.bytes = o->request_bytes / 2,
 			   .time_ns = o->query_timeout_s * 1000000000ULL,
 			   .cpu_ns = o->query_cpu_s * 1000000000ULL},

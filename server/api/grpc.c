@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gRPC: OTLP's services, the standard health service, and for everything else a status that says
- * where to go.
+ * gRPC: OTLP's services, the standard services of health and reflection, and for everything else a
+ * status that says where to go.
  *
  * And grpc-web on the HTTP port, which pages and proxies speak: the same services, and Pyroscope's,
  * whose messages are those of Connect. Both sides send a message in gRPC's frame (a byte, and four
@@ -18,6 +18,9 @@
 #define PROFILES "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 #define TRACES "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 #define HEALTH "/grpc.health.v1.Health/"
+#define REFLECTION "/grpc.reflection."
+#define REFLECTION_V1 REFLECTION "v1.ServerReflection/ServerReflectionInfo"
+#define REFLECTION_V1ALPHA REFLECTION "v1alpha.ServerReflection/ServerReflectionInfo"
 #define WEB "application/grpc-web"
 #define FRAME_BYTES 5
 #define TRAILERS 0x80
@@ -33,7 +36,8 @@ static int refuse(struct net_response *ret, int status, const char *text)
 
 static bool is_service(const u8 *name, size_t n)
 {
-	static const char *const paths[] = {PROFILES, TRACES, HEALTH};
+	static const char *const paths[] = {PROFILES, TRACES, HEALTH, REFLECTION_V1,
+					    REFLECTION_V1ALPHA};
 
 	for (size_t i = 0; i < ARRAY_SIZE(paths); i++)
 		if ((size_t)(strrchr(paths[i], '/') - paths[i]) == n + 1 &&
@@ -57,6 +61,26 @@ static int health(struct api *a, const struct net_request *r, struct net_respons
 	return str_append(&ret->body,
 			  store_get_stats(a->o.store, &s, NULL) < 0 ? not_serving : serving,
 			  sizeof(serving));
+}
+
+/* ---- reflection ---- */
+
+/* Its client waits for the answer to each message before it ends its side. */
+bool api_grpc_streams(void *userdata, const struct net_request *r)
+{
+	return str_starts(r->path, REFLECTION);
+}
+
+static int reflect(const struct net_request *r, struct net_response *ret)
+{
+	struct diag d = {};
+	int e;
+
+	if (strcmp(r->path, REFLECTION_V1) != 0 && strcmp(r->path, REFLECTION_V1ALPHA) != 0)
+		return refuse(ret, NET_GRPC_UNIMPLEMENTED,
+			      "of reflection this server has ServerReflectionInfo, v1 and v1alpha");
+	e = api_reflection(r, &ret->body, &d);
+	return e < 0 ? refuse(ret, api_grpc_status(e), d.text[0] ? d.text : strerror(-e)) : 0;
 }
 
 /* ---- OTLP ---- */
@@ -97,7 +121,12 @@ static void call_grpc(struct api *a, const struct net_request *r, struct net_res
 	int e;
 
 	ret->status = NET_GRPC_OK;
-	e = str_starts(r->path, HEALTH) ? health(a, r, ret) : export(a, r, ret);
+	if (str_starts(r->path, HEALTH))
+		e = health(a, r, ret);
+	else if (str_starts(r->path, REFLECTION))
+		e = reflect(r, ret);
+	else
+		e = export(a, r, ret);
 	if (e < 0 || ret->body.failed)
 		(void)refuse(ret, NET_GRPC_UNAVAILABLE, "out of memory");
 	if (ret->status != NET_GRPC_OK)

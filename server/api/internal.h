@@ -75,6 +75,8 @@ int api_check_parameters(struct api_call *c, const struct api_route *route);
 /* ---- gRPC (grpc.c) ---- */
 
 int api_grpc_status(int r);
+/* Appends the answer to a message of reflection (reflection.c). */
+int api_reflection(const struct net_request *r, struct str *out, struct diag *reterr_diag);
 bool api_is_grpc_web(const char *content_type);
 /* Answers a call in grpc-web's framing. */
 void api_grpc_web(struct api_call *c);

@@ -109,7 +109,7 @@ void net_call_run(struct net_call *c)
 	c->held = c->response.body.cap;
 	quota_pool_hold(q.limits.pool, c->held);
 	quota_end(&q);
-	c->cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
+	c->cpu_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
 }
 
 /*

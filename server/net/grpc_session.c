@@ -4,6 +4,9 @@
  * bytes (compressed or not, length) and one message. The answer is a message and then trailers with
  * the status; for an error, trailers alone.
  *
+ * Of a call that net_options.streams() takes, the body may have any number of messages, and the
+ * answer has one for each: the next message is looked at once the answer to the one before is sent.
+ *
  * nghttp2 checks the HTTP/2 protocol. This file bounds headers, bodies (each, and those of all
  * connections together), concurrent calls, and time.
  */
@@ -21,6 +24,7 @@
 #define WINDOW_BYTES (1 << 20)
 #define SEND_BYTES (64u << 10)
 #define FRAME_BYTES 5
+#define STREAM_BYTES (64u << 10) /* of messages that wait, in one call */
 
 struct grpc_call;
 
@@ -47,10 +51,16 @@ struct grpc_call {
 	u64 complete_ms; /* when the request must be complete; 0 = it is complete */
 	bool post, answered;
 	bool refused; /* answered before the request was complete */
-	/* The answer. */
+	/* The answer; of a stream, the answer to one message. */
 	struct str framed;
 	size_t sent;
+	u64 answer_bytes; /* of all messages */
+	/* A stream: `body` is the message that a worker has. */
+	bool stream, ended, begun; /* ended: the client sends no more; begun: headers were sent */
+	struct str in;		   /* messages that wait */
 };
+
+static void next_message(struct grpc_call *c);
 
 static struct grpc_session *session_of(struct net_session *s)
 {
@@ -68,10 +78,16 @@ static void call_free(struct grpc_call *c)
 	}
 	vec_deinit(&c->headers);
 	free(c->path);
+	str_deinit(&c->in);
 	str_deinit(&c->body);
 	str_deinit(&c->framed);
 	net_call_deinit(&c->base);
 	free(c);
+}
+
+static u64 patience_ms(const struct grpc_call *c)
+{
+	return 2000ULL * c->base.l->o.timeout_s;
 }
 
 static struct grpc_call *call_create(struct grpc_session *s, s32 id)
@@ -82,7 +98,7 @@ static struct grpc_call *call_create(struct grpc_session *s, s32 id)
 		return NULL;
 	net_call_init(&c->base, &s->base);
 	c->id = id;
-	c->complete_ms = c->base.began_ms + 2000ULL * s->base.l->o.timeout_s;
+	c->complete_ms = c->base.began_ms + patience_ms(c);
 	c->next = s->calls;
 	c->to_this = &s->calls;
 	if (c->next)
@@ -213,64 +229,113 @@ static void encode_message(const char *s, char *ret, size_t cap)
 	ret[n] = '\0';
 }
 
+/* The last headers, after the last message. */
+static int submit_trailers(nghttp2_session *h2, const struct grpc_call *c)
+{
+	char status[16], message[768];
+	nghttp2_nv nv[2];
+
+	snprintf(status, sizeof(status), "%d", c->base.response.status);
+	encode_message(c->base.response.message, message, sizeof(message));
+	nv[0] = make_header("grpc-status", status);
+	nv[1] = make_header("grpc-message", message);
+	return nghttp2_submit_trailer(h2, c->id, nv, *message ? 2 : 1);
+}
+
 static ssize_t read_answer(nghttp2_session *h2, int32_t id, uint8_t *buf, size_t max,
 			   uint32_t *flags, nghttp2_data_source *source, void *userdata)
 {
 	struct grpc_call *c = source->ptr;
 	size_t n = MIN(max, c->framed.n - c->sent);
-	nghttp2_nv trailer = make_header("grpc-status", "0");
 
-	memcpy(buf, c->framed.data + c->sent, n);
+	memcpy(buf, str_get(&c->framed) + c->sent, n);
 	c->sent += n;
-	if (c->sent == c->framed.n) {
+	if (!n && !c->answered) {
+		next_message(c);
+		if (!c->answered)
+			return NGHTTP2_ERR_DEFERRED;
+	}
+	if (c->answered && c->sent == c->framed.n) {
 		*flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
-		if (nghttp2_submit_trailer(h2, id, &trailer, 1) != 0)
+		if (submit_trailers(h2, c) != 0)
 			return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 	}
 	return (ssize_t)n;
 }
 
-static int frame_answer(struct grpc_call *c)
+/* The frame of a message, or an error instead. */
+static void frame_answer(struct grpc_call *c)
 {
 	u32 n = (u32)c->base.response.body.n;
 	const u8 head[FRAME_BYTES] = {0, (u8)(n >> 24), (u8)(n >> 16), (u8)(n >> 8), (u8)n};
 
 	if (str_append(&c->framed, head, sizeof(head)) < 0 ||
 	    str_append(&c->framed, str_get(&c->base.response.body), n) < 0)
-		return -ENOMEM;
-	return 0;
+		set_error(c, NET_GRPC_UNAVAILABLE, "out of memory");
+	else
+		c->answer_bytes += c->framed.n;
 }
 
 static void submit_answer(struct grpc_call *c)
 {
+	nghttp2_session *h2 = session_of(c->base.session)->h2;
 	nghttp2_data_provider data = {.source.ptr = c, .read_callback = read_answer};
 	char status[16], message[768];
 	nghttp2_nv nv[5] = {make_header(":status", "200"),
 			    make_header("content-type", "application/grpc"),
 			    make_header("grpc-accept-encoding", "identity,gzip,zstd")};
 
-	if (c->base.response.status == NET_GRPC_OK && frame_answer(c) == 0) {
-		nghttp2_submit_response(session_of(c->base.session)->h2, c->id, nv, 3, &data);
+	if (c->begun) {
+		/* It fails within read_answer(), which goes on by itself. */
+		(void)nghttp2_session_resume_data(h2, c->id);
 		return;
 	}
-	if (c->base.response.status == NET_GRPC_OK)
-		set_error(c, NET_GRPC_UNAVAILABLE, "out of memory");
+	if (c->base.response.status == NET_GRPC_OK) {
+		c->begun = true;
+		nghttp2_submit_response(h2, c->id, nv, 3, &data);
+		return;
+	}
 	snprintf(status, sizeof(status), "%d", c->base.response.status);
 	encode_message(c->base.response.message, message, sizeof(message));
 	nv[3] = make_header("grpc-status", status);
 	nv[4] = make_header("grpc-message", message);
-	nghttp2_submit_response(session_of(c->base.session)->h2, c->id, nv, 5, NULL);
+	nghttp2_submit_response(h2, c->id, nv, 5, NULL);
 }
 
+/* The last answer of a call, or its only one. */
 static void answer(struct grpc_call *c)
 {
+	if (!c->stream && c->base.response.status == NET_GRPC_OK)
+		frame_answer(c);
 	c->answered = true;
+	c->refused |= c->stream && !c->ended;
+	c->complete_ms = 0;
 	net_buffer_give(c->base.l, c->charged);
 	c->charged = 0;
 	str_deinit(&c->body);
 	c->body = (struct str){};
 	submit_answer(c);
-	net_call_log(&c->base, c->base.response.status, c->framed.n);
+	net_call_log(&c->base, c->base.response.status, c->answer_bytes);
+}
+
+/* The answer to a message of a stream, or the error that ends the stream. */
+static void answer_message(struct grpc_call *c)
+{
+	if (c->base.response.status == NET_GRPC_OK)
+		frame_answer(c);
+	if (c->base.response.status != NET_GRPC_OK) {
+		str_clear(&c->framed);
+		answer(c);
+		return;
+	}
+	net_buffer_give(c->base.l, c->body.n);
+	c->charged -= c->body.n;
+	str_deinit(&c->body);
+	c->body = (struct str){};
+	str_deinit(&c->base.response.body);
+	c->base.response = (struct net_response){};
+	c->complete_ms = net_now_ms() + patience_ms(c);
+	submit_answer(c);
 }
 
 static void call_done(struct net_call *base)
@@ -280,6 +345,8 @@ static void call_done(struct net_call *base)
 	if (!base->session) {
 		net_call_log(base, 499, 0);
 		call_free(c);
+	} else if (c->stream && !c->answered) {
+		answer_message(c);
 	} else if (!c->answered) {
 		answer(c);
 	}
@@ -288,8 +355,17 @@ static void call_done(struct net_call *base)
 /* Answers before the request is complete, and drops the rest of the request. */
 static void refuse(struct grpc_call *c, int status, const char *message)
 {
+	/* A stream has no place for an error in the middle of a message. */
+	if (c->base.working || c->sent < c->framed.n) {
+		c->answered = true;
+		c->complete_ms = 0;
+		nghttp2_submit_rst_stream(session_of(c->base.session)->h2, NGHTTP2_FLAG_NONE, c->id,
+					  NGHTTP2_ENHANCE_YOUR_CALM);
+		if (!c->base.working)
+			net_call_log(&c->base, status, c->answer_bytes);
+		return;
+	}
 	set_error(c, status, message);
-	c->complete_ms = 0;
 	c->refused = true;
 	answer(c);
 }
@@ -304,6 +380,56 @@ static void refuse_http(struct grpc_call *c, int status)
 	c->refused = true;
 	nghttp2_submit_response(session_of(c->base.session)->h2, c->id, nv, 1, NULL);
 	net_call_log(&c->base, status, 0);
+}
+
+/* ---- work ---- */
+
+static void begin_work(struct grpc_call *c)
+{
+	c->complete_ms = 0;
+	c->base.run = run_call;
+	c->base.done = call_done;
+	if (net_call_submit(&c->base, POOL_WRITE) < 0)
+		refuse(c, NET_GRPC_UNAVAILABLE, "too many requests wait for this server");
+}
+
+/* Moves the first message of those that wait to the worker's; false: it is not complete. */
+static bool take_message(struct grpc_call *c)
+{
+	const u8 *b = (const u8 *)str_get(&c->in);
+	size_t n;
+
+	if (c->in.n < FRAME_BYTES)
+		return false;
+	n = FRAME_BYTES + ((size_t)b[1] << 24 | (size_t)b[2] << 16 | (size_t)b[3] << 8 | b[4]);
+	if (c->in.n < n)
+		return false;
+	if (str_append(&c->body, b, n) < 0) {
+		refuse(c, NET_GRPC_UNAVAILABLE, "out of memory");
+		return true;
+	}
+	memmove(c->in.data, c->in.data + n, c->in.n - n);
+	c->in.n -= n;
+	c->base.request.content_encoding = NULL;
+	begin_work(c);
+	return true;
+}
+
+/* Goes on with a stream, unless a message is at work, or its answer on the way. */
+static void next_message(struct grpc_call *c)
+{
+	if (c->answered || c->base.working || c->sent < c->framed.n)
+		return;
+	str_clear(&c->framed);
+	c->sent = 0;
+	quota_pool_release(c->base.l->o.limits.pool, c->base.held);
+	c->base.held = 0;
+	if (session_of(c->base.session)->draining)
+		refuse(c, NET_GRPC_UNAVAILABLE, "this server stops");
+	else if (!take_message(c) && c->ended && c->in.n)
+		refuse(c, NET_GRPC_INVALID_ARGUMENT, "the last message is not complete");
+	else if (!c->answered && !c->base.working && c->ended)
+		answer(c);
 }
 
 /* ---- requests ---- */
@@ -369,6 +495,7 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *f, const uint8_t 
 static void headers_complete(struct grpc_call *c)
 {
 	const char *type = call_header(c, "content-type", 0), *authorization;
+	const struct net_options *o = &c->base.l->o;
 	struct net_request *r = &c->base.request;
 	u64 timeout;
 	bool known;
@@ -381,12 +508,6 @@ static void headers_complete(struct grpc_call *c)
 	r->private = c;
 	if (!c->path || !c->post || !type || strncasecmp(type, "application/grpc", 16) != 0) {
 		refuse_http(c, c->post ? 415 : 405);
-		return;
-	}
-	/* The client of a stream waits for an answer before it ends its side. */
-	if (str_starts(c->path, "/grpc.reflection.")) {
-		refuse(c, NET_GRPC_UNIMPLEMENTED,
-		       "this server has no reflection: give the client OTLP's .proto files");
 		return;
 	}
 	authorization = call_header(c, "authorization", 0);
@@ -403,17 +524,23 @@ static void headers_complete(struct grpc_call *c)
 	c->base.session->trusted |= known;
 	timeout = timeout_ms(call_header(c, "grpc-timeout", 0));
 	c->base.deadline_ms = timeout ? c->base.began_ms + timeout : 0;
+	c->stream = o->streams && o->streams(o->userdata, r);
 }
 
 static int on_data(nghttp2_session *h2, uint8_t flags, int32_t id, const uint8_t *data, size_t n,
 		   void *userdata)
 {
 	struct grpc_call *c = call_of(h2, id);
+	size_t limit;
+	struct str *to;
 
 	if (!c || c->answered)
 		return 0;
+	to = c->stream ? &c->in : &c->body;
+	limit = c->base.l->o.max_body;
+	limit = FRAME_BYTES + (c->stream ? MIN(limit, (size_t)STREAM_BYTES) : limit);
 	c->base.received += n;
-	if (c->body.n + n > c->base.l->o.max_body + FRAME_BYTES) {
+	if (to->n + n > limit) {
 		atomic_fetch_add(&c->base.l->counters.too_large, 1);
 		refuse(c, NET_GRPC_RESOURCE_EXHAUSTED,
 		       "the message is larger than this server "
@@ -422,19 +549,12 @@ static int on_data(nghttp2_session *h2, uint8_t flags, int32_t id, const uint8_t
 		refuse(c, NET_GRPC_UNAVAILABLE, "too many large requests at once");
 	} else {
 		c->charged += n;
-		if (str_append(&c->body, data, n) < 0)
+		if (str_append(to, data, n) < 0)
 			refuse(c, NET_GRPC_UNAVAILABLE, "out of memory");
+		else if (c->stream)
+			next_message(c);
 	}
 	return 0;
-}
-
-static void begin_work(struct grpc_call *c)
-{
-	c->complete_ms = 0;
-	c->base.run = run_call;
-	c->base.done = call_done;
-	if (net_call_submit(&c->base, POOL_WRITE) < 0)
-		refuse(c, NET_GRPC_UNAVAILABLE, "too many requests wait for this server");
 }
 
 static int on_frame(nghttp2_session *h2, const nghttp2_frame *f, void *userdata)
@@ -448,7 +568,12 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *f, void *userdata)
 		return 0;
 	if (f->hd.type == NGHTTP2_HEADERS && f->headers.cat == NGHTTP2_HCAT_REQUEST)
 		headers_complete(c);
-	if (f->hd.flags & NGHTTP2_FLAG_END_STREAM && !c->answered && !c->base.working)
+	if (!(f->hd.flags & NGHTTP2_FLAG_END_STREAM))
+		return 0;
+	c->ended = true;
+	if (c->stream)
+		next_message(c);
+	else if (!c->answered && !c->base.working)
 		begin_work(c);
 	return 0;
 }
@@ -583,6 +708,9 @@ static void grpc_drain(struct net_session *base)
 				      nghttp2_session_get_last_proc_stream_id(s->h2),
 				      NGHTTP2_NO_ERROR, NULL, 0);
 	s->draining = true;
+	for (struct grpc_call *c = s->calls; c; c = c->next)
+		if (c->stream)
+			next_message(c);
 }
 
 static void grpc_hangup(struct net_session *base)

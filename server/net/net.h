@@ -136,6 +136,12 @@ struct net_options {
 	 * requests are questions. gRPC calls are writes.
 	 */
 	bool (*writes)(void *userdata, const struct net_request *r);
+	/*
+	 * gRPC: whether the handler answers each message of the call as it comes, one after the
+	 * other (struct net_request has the message); an error ends the call. NULL = none: a call
+	 * has one message. Must not block.
+	 */
+	bool (*streams)(void *userdata, const struct net_request *r);
 	/* Of each request, while its handler runs; the pool holds the answer until it is sent. */
 	struct quota_limits limits;
 	/*

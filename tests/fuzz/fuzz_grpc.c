@@ -11,11 +11,18 @@ static void handler(void *userdata, const struct net_request *r, struct net_resp
 	memcpy(ret->message, "not % fine\n", 12);
 }
 
+static bool streams(void *userdata, const struct net_request *r)
+{
+	(void)userdata;
+	return str_starts(r->path, "/s.");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct net_listener l = {.o = {.max_body = 4096,
 				       .timeout_s = 30,
 				       .handler = handler,
+				       .streams = streams,
 				       .grpc = true,
 				       .address = "fuzz"},
 				 .name = "fuzz"};

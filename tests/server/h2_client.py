@@ -166,7 +166,13 @@ class Connection:
             part, block = block[:16384], block[16384:]
             self._send(HEADERS if first else CONTINUATION, 0 if block else END_HEADERS, stream, part)
             first = False
-        while body or end:
+        if body or end:
+            self.send(stream, body, end)
+        return stream
+
+    def send(self, stream, body, end=False):
+        """Sends more of a request."""
+        while True:
             n = min(len(body), 16384, self.window, self.windows[stream])
             while body and n <= 0 and not self.calls[stream].done:
                 self._frame()
@@ -179,7 +185,20 @@ class Connection:
             self._send(DATA, END_STREAM if end and not body else 0, stream, part)
             if not body:
                 break
-        return stream
+
+    def message(self, stream):
+        """The next message of a stream's answer, or None: the answer is over."""
+        call = self.calls[stream]
+        while len(call.body) < 5 or len(call.body) < 5 + int.from_bytes(call.body[1:5], "big"):
+            if call.done:
+                assert not call.body
+                return None
+            self._frame()
+        end = 5 + int.from_bytes(call.body[1:5], "big")
+        out, call.body = call.body[5:end], call.body[end:]
+        for window in 0, stream:
+            self._send(WINDOW, 0, window, struct.pack(">I", end))
+        return out
 
     def wait(self, stream):
         call = self.calls[stream]
