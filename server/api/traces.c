@@ -71,6 +71,14 @@ static void put_own(struct json_writer *w, const struct own *own)
 	json_put_s64(w, "value", own->value);
 }
 
+static bool has_samples(const struct own *own, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (own[i].count)
+			return true;
+	return false;
+}
+
 /* Adds rows whose keys are positions in `own`. */
 static void add_rows(struct store_rows *rows, const char *type, struct own *own)
 {
@@ -162,6 +170,8 @@ static int trace(struct api_call *c)
 		return r;
 	choose_type(c, &l, type);
 	r = add_links(&t, &l, type, own);
+	if (r == 0 && *type && !has_samples(own, t.spans.spans.n + 1))
+		r = query_check_type(s, &(struct query){.to_ms = f.to_ms, .type = type}, &c->d);
 	if (r < 0)
 		return r;
 	json_open_object(&c->json, NULL);
@@ -259,14 +269,6 @@ static int traces_of_stacks(struct api_call *c, const struct query *q, size_t li
 		vec_deinit(&spans);
 	}
 	return r;
-}
-
-static bool has_samples(const struct own *own, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (own[i].count)
-			return true;
-	return false;
 }
 
 static int traces(struct api_call *c)

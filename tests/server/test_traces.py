@@ -296,6 +296,18 @@ def test_a_waterfall_has_the_samples_of_each_span(shop):
     assert t["other"] == {"samples": 1, "value": 1_000_000}
 
 
+def test_a_trace_has_no_samples_of_a_type_that_there_is_not(shop):
+    a = shop.get(f"/api/v1/traces/{trace_of(1)}", type="cpu")
+    said = a.json()["message"]
+    assert a.status == 400 and said.startswith("the store has no type 'cpu'; it has ") and CPU in said, a.text
+    # A type that other traces have is none here.
+    ingested = shop.post("/ingest", b"a;b 1\n", name="other.alloc_objects", units="objects")
+    assert ingested.status == 200
+    other = next(t["name"] for t in shop.get("/api/v1/types").json()["types"] if t["name"] != CPU)
+    found = get_trace(shop, trace_of(1), type=other)
+    assert found["type"] == other and {s["samples"] for s in found["spans"]} == {0}
+
+
 def test_flame_graph_of_a_span_a_trace_and_an_endpoint(shop):
     one = {"trace": trace_of(1)}
     assert flame(shop, **one, span=id_of(10)) == {"shop;main;handle;parse": 30}
