@@ -282,12 +282,24 @@ static void put_quality(struct json_writer *j, const struct profile_quality *q)
 		json_put_u64(j, "user_stacks", q->user_stacks);
 }
 
+/* The names of what stands for others, on either side. */
+static int add_limited(struct payload *w, const struct profile *base, u32 *ret)
+{
+	u32 limited = w->p->quality.limited | (base ? base->quality.limited : 0);
+	_cleanup_str_ struct str s = {};
+
+	for (size_t i = 0; i < ARRAY_SIZE(profile_stand_ins); i++)
+		if (limited & 1u << i)
+			str_printf(&s, "%s%s", s.n ? ", " : "", profile_stand_ins[i]);
+	return s.failed ? -ENOMEM : add_text(w, str_get(&s), ret);
+}
+
 /* JSON of numbers only; texts are ids of strings. */
 static int put_meta(struct payload *w, const struct profile_write_options *o)
 {
 	const struct profile *p = w->p;
 	u32 type = p->default_type < p->n_types ? p->default_type : 0;
-	u32 title = 0, generator = 0, name = 0, unit = 0, base_title = 0;
+	u32 title = 0, generator = 0, name = 0, unit = 0, base_title = 0, limited = 0;
 	_cleanup_str_ struct str s = {};
 	struct json_writer j = {.out = &s};
 	u64 per_second;
@@ -301,6 +313,8 @@ static int put_meta(struct payload *w, const struct profile_write_options *o)
 		r = add_text(w, profile_string(p, p->types[type].unit), &unit);
 	if (r == 0 && o->base)
 		r = add_text(w, profile_string(o->base, o->base->title), &base_title);
+	if (r == 0)
+		r = add_limited(w, o->base, &limited);
 	if (r < 0)
 		return r;
 	json_open_object(&j, NULL);
@@ -316,6 +330,8 @@ static int put_meta(struct payload *w, const struct profile_write_options *o)
 	if (p->period > 0 && per_second)
 		json_put_fixed(&j, "hz", (double)per_second / (double)p->period, 3);
 	put_quality(&j, &p->quality);
+	if (limited)
+		json_put_u64(&j, "limited", limited);
 	if (o->base) {
 		json_put_u64(&j, "base_title", base_title);
 		json_put_u64(&j, "base_samples", o->base->quality.samples);

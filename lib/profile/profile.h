@@ -132,7 +132,24 @@ struct profile_quality {
 	bool measured;
 	/* A store could not read everything that the query selects. */
 	bool damaged;
+	u32 limited; /* of enum profile_limited */
 };
+
+/*
+ * What a server stores samples under that are beyond its limits (doc/design/0013-cardinality.md).
+ * An answer with such a service or stack, or that depends on labels that such series lack, is
+ * limited.
+ */
+#define PROFILE_OTHER_SERVICES "(other services)"
+#define PROFILE_OTHER_SERIES "(other series)" /* a thread's name */
+#define PROFILE_OTHER_STACKS "[other stacks]"
+enum profile_limited {
+	PROFILE_LIMITED_SERVICES = 1,
+	PROFILE_LIMITED_SERIES = 2,
+	PROFILE_LIMITED_STACKS = 4
+};
+/* Their names, in the order of the bits. */
+extern const char *const profile_stand_ins[3];
 
 struct profile {
 	struct strtab strings;

@@ -4,6 +4,9 @@
 
 #include "base/str.h"
 
+const char *const profile_stand_ins[] = {PROFILE_OTHER_SERVICES, PROFILE_OTHER_SERIES,
+					 PROFILE_OTHER_STACKS};
+
 static bool is_truncation(const struct profile *p, const struct profile_frame *f)
 {
 	return f->kind == FRAME_NOTE && f->function < p->functions.n &&

@@ -92,6 +92,8 @@ const char *api_elsewhere(const char *path);
  */
 int api_reason(int r, bool writes, struct diag *d);
 
+/* Puts the names of what stands for others in an answer: bits of enum profile_limited. */
+void api_put_limited(struct json_writer *w, u32 limited);
 bool api_is_json(const char *content_type);
 /* Adds a header of the answer; both are static strings. */
 void api_put_header(struct net_response *ret, const char *name, const char *value);

@@ -44,6 +44,15 @@ static const char *type_unit(const struct profile *p)
 	return p->n_types ? profile_string(p, p->types[p->default_type].unit) : "";
 }
 
+void api_put_limited(struct json_writer *w, u32 limited)
+{
+	json_open_array(w, "limited");
+	for (size_t i = 0; i < ARRAY_SIZE(profile_stand_ins); i++)
+		if (limited & 1u << i)
+			json_put_text(w, NULL, profile_stand_ins[i]);
+	json_close(w);
+}
+
 static void put_head(struct json_writer *w, const struct query *q, const struct profile *p)
 {
 	const struct profile_quality *y = &p->quality;
@@ -59,6 +68,7 @@ static void put_head(struct json_writer *w, const struct query *q, const struct 
 	json_put_u64(w, "unknown_frames", y->unknown);
 	json_put_u64(w, "frames", y->frames);
 	json_put_bool(w, "damaged", y->damaged);
+	api_put_limited(w, y->limited);
 	json_close(w);
 }
 
@@ -81,6 +91,7 @@ static void put_names(struct json_writer *w, const char *key, const struct query
 		json_close(w);
 	}
 	json_close(w);
+	api_put_limited(w, n->limited);
 	json_close(w);
 }
 
@@ -535,6 +546,7 @@ static int series(struct api_call *c)
 	json_put_u64(&c->json, "to", q.to_ms);
 	json_put_u64(&c->json, "step", l.step_ms);
 	json_put_bool(&c->json, "damaged", l.damaged);
+	api_put_limited(&c->json, l.limited);
 	json_open_array(&c->json, "series");
 	for (size_t i = 0; i < l.lines.n; i++)
 		put_line(&c->json, &l.lines.data[i], group_by, n);
@@ -596,6 +608,7 @@ static int heatmap(struct api_call *c)
 	json_put_u64(&c->json, "columns", columns);
 	json_put_u64(&c->json, "rows", rows);
 	json_put_bool(&c->json, "damaged", l.damaged);
+	api_put_limited(&c->json, l.limited);
 	json_open_array(&c->json, "values");
 	for (u64 i = 0; i < columns * rows; i++)
 		json_put_s64(&c->json, NULL, cells[i]);

@@ -20,10 +20,6 @@
 #define MAX_ACTIVE (4u << 20) /* series of all services; 200 MB at most */
 #define ELLIPSIS "…"
 
-#define OTHER_SERVICES "(other services)"
-#define OTHER_SERIES "(other series)"
-#define OTHER_STACKS "[other stacks]"
-
 void limiter_init(struct limiter *l)
 {
 	*l = (struct limiter){};
@@ -136,7 +132,7 @@ static int replace_thread(struct profile *p, struct profile_thread *t, enum inge
 {
 	bool services = limit == INGEST_LIMIT_SERVICES;
 	const char *service =
-		services ? OTHER_SERVICES : profile_label(p, t->resource, "service.name");
+		services ? PROFILE_OTHER_SERVICES : profile_label(p, t->resource, "service.name");
 	/* Adding a string may move the one that is added. */
 	_cleanup_free_ char *own = strdup(service ? service : "");
 	struct profile_thread other = {};
@@ -148,7 +144,7 @@ static int replace_thread(struct profile *p, struct profile_thread *t, enum inge
 	if (r == 0)
 		r = profile_add_resource(p, &label, 1, &other.resource);
 	if (r == 0 && !services)
-		r = add_text(p, OTHER_SERIES, &other.thread_name);
+		r = add_text(p, PROFILE_OTHER_SERIES, &other.thread_name);
 	if (r == 0)
 		*t = other;
 	return r;
@@ -274,7 +270,7 @@ static int limit_stacks(struct ingest *i, struct profile *p, u64 *count)
 	if (n <= max)
 		return 0;
 	weights = calloc(n, sizeof(*weights));
-	r = weights ? profile_add_note_stack(p, OTHER_STACKS, &other) : -ENOMEM;
+	r = weights ? profile_add_note_stack(p, PROFILE_OTHER_STACKS, &other) : -ENOMEM;
 	for (size_t k = 0; k < n && r == 0; k++)
 		weights[k].stack = (u32)k;
 	for (size_t k = 0; k < p->n_samples && r == 0; k++) {
@@ -311,14 +307,16 @@ static int limit_stacks(struct ingest *i, struct profile *p, u64 *count)
 static const struct {
 	const char *name, *text;
 } kinds[INGEST_LIMITS] = {
-	[INGEST_LIMIT_SERVICES] = {"services", "samples are stored as service \"" OTHER_SERVICES
-					       "\" (--max-services)"},
-	[INGEST_LIMIT_SERIES] = {"series", "samples are stored as thread \"" OTHER_SERIES
+	[INGEST_LIMIT_SERVICES] = {"services",
+				   "samples are stored as service \"" PROFILE_OTHER_SERVICES
+				   "\" (--max-services)"},
+	[INGEST_LIMIT_SERIES] = {"series", "samples are stored as thread \"" PROFILE_OTHER_SERIES
 					   "\" of their service (--max-series)"},
 	[INGEST_LIMIT_LABELS] = {"labels", "labels were cut or left out "
 					   "(--max-labels, --max-label-bytes)"},
-	[INGEST_LIMIT_STACKS] = {"stacks", "samples are stored with the stack \"" OTHER_STACKS
-					   "\" (--max-stacks)"},
+	[INGEST_LIMIT_STACKS] = {"stacks",
+				 "samples are stored with the stack \"" PROFILE_OTHER_STACKS
+				 "\" (--max-stacks)"},
 };
 
 const char *ingest_limit_name(enum ingest_limit limit)

@@ -53,6 +53,13 @@ int plan_check_group(const struct plan *p, struct store *s, const char *label,
 		     struct diag *reterr_diag);
 int plan_check_label(struct store *s, const char *label, struct diag *reterr_diag);
 
+/* ---- limits (limited.c): enum profile_limited ---- */
+
+/* Of the series among which the labels of the query select or group. */
+u32 plan_limited(const struct plan *p);
+/* Of an answer's threads and stacks. */
+u32 query_limited(const struct profile *p);
+
 /* Whether q->stacks or q->call_site selects stacks. */
 bool plan_selects_stacks(const struct query *q);
 /* The predicate of both. */

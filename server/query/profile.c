@@ -627,6 +627,7 @@ int query_profile(struct store *s, const struct query *q, size_t max_stacks, str
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot answer: %s", strerror(-r));
 	p->quality.damaged = a.damaged || plan.set.damaged;
+	p->quality.limited = plan_limited(&plan) | query_limited(p);
 	*ret = take_ptr(p);
 	return 0;
 }

@@ -575,6 +575,7 @@ static int names(struct store *s, const struct query *q, enum asked asked, const
 	if (n.names.names.n)
 		qsort(n.names.names.data, n.names.names.n, sizeof(struct query_name),
 		      compare_names);
+	n.names.limited = plan_limited(&p);
 	*ret = n.names;
 	return 0;
 }

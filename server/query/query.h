@@ -128,6 +128,7 @@ struct query_lines {
 	u64 step_ms;		      /* as requested, or coarser if the samples are */
 	bool states;		      /* values are means of states, see query_series() */
 	bool damaged;
+	u32 limited; /* of enum profile_limited */
 };
 
 /*
@@ -205,6 +206,7 @@ struct query_name {
 
 struct query_names {
 	vec(struct query_name) names;
+	u32 limited; /* of enum profile_limited */
 };
 
 int query_label_names(struct store *s, const struct query *q, struct query_names *ret,

@@ -278,6 +278,7 @@ static int fill_series(struct grouping *g, struct store *s, const struct query *
 	g->out.step_ms = step_ms;
 	g->out.states = store_type_is_state(g->plan->type);
 	g->out.damaged = damaged || rows.damaged || g->plan->set.damaged;
+	g->out.limited = plan_limited(g->plan);
 	order_lines(&g->out, g->n_names);
 	store_rows_deinit(&rows);
 	vec_deinit(&stacks.ids);

@@ -145,6 +145,11 @@ def total(server, at, **more):
     return ask(server, "/api/v1/flamegraph", **around(at), **more)["nodes"]["total"][0]
 
 
+def stand_ins(server, at, path="flamegraph", **more):
+    a = ask(server, f"/api/v1/{path}", **around(at), **more)
+    return (a["quality"] if "quality" in a else a)["limited"]
+
+
 def test_services_beyond_the_limit(serve):
     server = serve("--max-services", 10)
     at = time.time_ns() - 60 * 10**9
@@ -159,6 +164,17 @@ def test_services_beyond_the_limit(serve):
     assert total(server, at, query=f'{{service_name="{OTHER_SERVICES}"}}') == 20 * 10**7
     assert total(server, at, query='{service_name="service-7"}') == 2 * 10**7
     assert limited(server, "services") == 20 and limited(server, "series") == 0
+    # Answers that they take part in say so.
+    for path, more in (("flamegraph", {}), ("top", {}), ("flamegraph", {"group_by": "host.name"}), ("labels", {}),
+                       ("label-values", {"label": "host.name"}), ("series", {"group_by": "service.name", "step": 60000}),
+                       ("heatmap", {"query": '{host_name=~"h.*"}'})):
+        assert stand_ins(server, at, path, **more) == [OTHER_SERVICES], path
+    assert stand_ins(server, at, query='{service_name="service-7"}') == stand_ins(server, at, "series") == []
+    a = ask(server, "/api/v1/diff", **around(at), query='{service_name="service-7"}', base_query="{}")
+    assert (a["quality"]["limited"], a["base"]["quality"]["limited"]) == ([], [OTHER_SERVICES])
+    payload = server.get("/api/v1/payload", **around(at)).body
+    assert OTHER_SERVICES.encode() in payload and b'"limited":' in payload
+    assert b'"limited":' not in server.get("/api/v1/payload", **around(at), query='{service_name="service-7"}').body
     assert ask(server, "/api/v1/stats")["ingest"]["limited"]["services"] == 20
     # The log tells it once, not with every request.
     for k in range(5):
@@ -179,6 +195,12 @@ def test_series_beyond_the_limit(serve):
     assert total(server, at, query='{service_name="shop"}') == 12 * 10**7
     assert total(server, at, query=f'{{thread_name="{OTHER_SERIES}"}}') == 7 * 10**7
     assert limited(server, "series") == 7
+    # The sum of a service is right; by host, or of a host, it lacks samples.
+    assert stand_ins(server, at) == stand_ins(server, at, query='{service_name="shop"}') == []
+    for more in ({"group_by": "host.name"}, {"query": '{host_name="h1"}'}, {"query": '{service_name="shop",host_name!="h1"}'}):
+        assert stand_ins(server, at, **more) == [OTHER_SERIES], more
+        assert stand_ins(server, at, "series", **more) == [OTHER_SERIES], more
+    assert stand_ins(server, at, query='{service_name="cart",host_name="h0"}') == []
     assert send(server, many[:5], at + 10**9).body == b""
 
 
@@ -208,5 +230,7 @@ def test_stacks_beyond_the_limit(serve):
     kept = {line.rsplit(" ", 1)[0]: int(line.rsplit(" ", 1)[1]) // 10**7 for line in a.text.splitlines()}
     assert kept == {"shop;main;work8": 8, "shop;main;work7": 7, "shop;main;work6": 6, f"shop;{OTHER_STACKS}": 15}
     assert limited(server, "stacks") == 5
+    assert stand_ins(server, at * 10**9) == stand_ins(server, at * 10**9, "top") == [OTHER_STACKS]
+    assert stand_ins(server, at * 10**9, stacks='fn="work8"') == []
     a = server.post("/ingest", b"main;work1 1\n", **sent)
     assert a.status == 200 and "Culprit-Warning" not in a.headers

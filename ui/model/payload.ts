@@ -171,6 +171,7 @@ function readMeta(json: string, strings: string[]): Meta {
       unknown: num("unknown", -1),
       frames: num("frames", -1),
       userStacks: num("user_stacks", -1),
+      limited: str("limited"),
     },
     baseTitle: str("base_title"),
     baseSamples: num("base_samples", -1),

@@ -87,7 +87,7 @@ export function profileOfNodes(json: unknown, title: string): Profile {
     strings: [...strings, ""], kinds, mappings: [], frames,
     tree: buildTree(Uint32Array.from(frames.name, (_, i) => i), depth, Float64Array.from(self), base),
     meta: { title, generator: "", type: type.name, unit: type.unit, timeMs: 0, durationNs: 0, hz: 0, baseTitle: "the middle", baseSamples: -1, normalise: false,
-      quality: { samples: -1, lost: -1, truncated: -1, unknown: -1, frames: -1, userStacks: -1 } },
+      quality: { samples: -1, lost: -1, truncated: -1, unknown: -1, frames: -1, userStacks: -1, limited: "" } },
   };
 }
 

@@ -3,7 +3,7 @@
  * What a sampled share means. A profile is a sample: 3 of 100 is "somewhere between 1 and 8.5 %",
  * and a difference between two small counts is mostly luck. The page says so.
  */
-import { number, object } from "./check.ts";
+import { array, number, object } from "./check.ts";
 import { percent } from "./text.ts";
 import { clock, day } from "./times.ts";
 import type { Meta, Quality, Tree } from "./tree.ts";
@@ -87,7 +87,7 @@ export function readQuality(json: unknown): Quality {
   const q = object(object(json)["quality"]);
   return {
     samples: number(q["samples"]), lost: -1, truncated: number(q["truncated"]), unknown: number(q["unknown_frames"]),
-    frames: number(q["frames"]), userStacks: -1,
+    frames: number(q["frames"]), userStacks: -1, limited: array(q["limited"]).join(", "),
   };
 }
 
@@ -141,6 +141,12 @@ export function warnings(q: Quality, samples: number): Warning[] {
     out.push({
       text: `${(100 * unknown).toFixed(unknown < 0.1 ? 1 : 0)} % of frames have no name`,
       help: "Install debug symbols, or set a debuginfod server, to see names.",
+      level: "note",
+    });
+  if (q.limited !== "")
+    out.push({
+      text: `with ${q.limited}`,
+      help: "This server limits services, series and stacks (--max-services, --max-series, --max-stacks). What is beyond a limit is counted under these names, without its own labels.",
       level: "note",
     });
   return out;

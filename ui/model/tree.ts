@@ -68,6 +68,8 @@ export interface Quality {
   unknown: number;
   frames: number;
   userStacks: number;
+  /** What stands for others because the server limits names: "(other services), [other stacks]"; "" if nothing does. */
+  limited: string;
 }
 
 export interface Meta {

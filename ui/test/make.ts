@@ -83,7 +83,7 @@ export function fromFolded(lines: string[]): Profile {
                     diff ? Float64Array.from(base) : null),
     meta: {
       title: "test", generator: "test", type: "samples", unit: "count", timeMs: 0, durationNs: 0, hz: 0,
-      quality: { samples: -1, lost: -1, truncated: -1, unknown: -1, frames: -1, userStacks: -1 },
+      quality: { samples: -1, lost: -1, truncated: -1, unknown: -1, frames: -1, userStacks: -1, limited: "" },
       baseTitle: "", baseSamples: -1, normalise: false,
     },
   };

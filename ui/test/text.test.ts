@@ -90,8 +90,10 @@ test("a poor profile says so, a good one does not", () => {
   assert.match(warnings(meta.quality, 12)[0]!.text, /only 12 samples/);
   assert.deepEqual(warnings(meta.quality, 199.99999999999997).map((w) => w.text).filter((t) => t.includes("only")), []);
   assert.match(warnings(meta.quality, 1.9999999999999998)[0]!.text, /^only 2 samples$/);
-  meta.quality = { samples: 900, lost: 100, truncated: 90, unknown: 10, frames: 100, userStacks: 900 };
+  meta.quality = { samples: 900, lost: 100, truncated: 90, unknown: 10, frames: 100, userStacks: 900, limited: "" };
   assert.deepEqual(warnings(meta.quality, 900).map((w) => w.text), ["10 % lost", "10 % truncated", "10 % of frames have no name"]);
+  const head = { quality: { samples: 900, truncated: 0, unknown_frames: 0, frames: 100, damaged: false, limited: ["(other services)", "[other stacks]"] } };
+  assert.deepEqual(warnings(readQuality(head), 900).map((w) => w.text), ["with (other services), [other stacks]"]);
 });
 
 test("losses: what agents counted in the range, of the hosts that are looked at; not known where nobody did", () => {
@@ -112,7 +114,7 @@ test("losses: what agents counted in the range, of the hosts that are looked at;
   assert.deepEqual(of([agent("a", 100, 0), agent("b", 0, 50)], host("a", false)), ["none lost", "fact"]);
   assert.deepEqual(of([agent("a", 100, 0), agent("b", 0, 50)], host("a", true)), ["100 % lost", "warn"]);
   assert.throws(() => readAgents({ version: "1", agents: [{ ...agent("a", 1, 1) as object, range: 7 }] }), DataError);
-  const q = readQuality({ quality: { samples: 50, lost: 0, truncated: 25, unknown_frames: 10, frames: 100, damaged: false } });
+  const q = readQuality({ quality: { samples: 50, lost: 0, truncated: 25, unknown_frames: 10, frames: 100, damaged: false, limited: [] } });
   assert.deepEqual(warnings(q, q.samples).map((w) => w.text), ["only 50 samples", "50 % truncated", "10 % of frames have no name"]);
   assert.throws(() => readQuality({}), DataError);
 });

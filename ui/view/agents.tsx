@@ -38,7 +38,7 @@ export function AgentTable(p: Props): preact.JSX.Element {
         machine appears here within ten seconds.</p></div>;
   const sum = (of: (a: Agent) => number): number => agents.reduce((n, a) => n + of(a), 0);
   const all = { samples: sum(keptBy), lost: sum(lostBy), truncated: sum((a) => a.samples > 0 ? a.truncated * keptBy(a) / a.samples : 0),
-    unknown: -1, frames: -1, userStacks: -1 };
+    unknown: -1, frames: -1, userStacks: -1, limited: "" };
   return (
     <section class="services-page" aria-label="Hosts and agents">
       <QualityOf quality={all} what="Samples taken by these agents since they started" />
