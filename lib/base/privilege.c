@@ -105,8 +105,11 @@ static int keep_capabilities(u64 keep)
 
 int privilege_keep(u64 capabilities, struct diag *reterr_diag)
 {
+	const struct rlimit none = {};
 	int r = keep_capabilities(capabilities);
 
+	if (r == 0 && setrlimit(RLIMIT_CORE, &none) < 0)
+		r = -errno;
 	return r < 0 ? diag_set(reterr_diag, r, "cannot drop capabilities: %s", strerror(-r)) : 0;
 }
 
@@ -125,14 +128,13 @@ static int change_user(const struct privilege_user *u, struct diag *reterr_diag)
 
 int privilege_drop(const struct privilege_user *u, struct diag *reterr_diag)
 {
-	const struct rlimit none = {};
 	int r = bound_capabilities(0);
 
 	if (r == 0 && u)
 		r = change_user(u, reterr_diag);
 	if (r == 0)
 		r = privilege_keep(0, reterr_diag);
-	if (r == 0 && (setrlimit(RLIMIT_CORE, &none) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0))
+	if (r == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		r = -errno;
 	return r < 0 ? diag_set(reterr_diag, r, "cannot drop privileges: %s", strerror(-r)) : 0;
 }

@@ -23,11 +23,12 @@ struct privilege_user {
 int privilege_find_user(const char *name, struct privilege_user *ret, struct diag *reterr_diag);
 /*
  * Drops all capabilities but those whose bits (1ULL << CAP_X) are set, also of programs that are
- * executed later, which gain no privileges.
+ * executed later, which gain no privileges. Leaves no core file: it would have what the process
+ * read of others.
  */
 int privilege_keep(u64 capabilities, struct diag *reterr_diag);
 /*
- * Becomes the user (NULL: stays) without groups and capabilities, leaves no core file, and cannot
- * be traced by other processes of the user.
+ * privilege_keep() without any, as the user (NULL: stays) without groups, who cannot trace it with
+ * other processes.
  */
 int privilege_drop(const struct privilege_user *u, struct diag *reterr_diag);

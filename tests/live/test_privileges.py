@@ -109,8 +109,12 @@ def test_the_real_server(culprit, place):
         foreign = [f for f in files if not f.startswith((str(place), "socket:", "/dev/null", "pipe:")) and
                    f not in ("anon_inode:[eventfd]", "anon_inode:[eventpoll]")]
         assert not foreign, files
-        with open(f"/proc/{pid}/limits", encoding="ascii") as f:
-            assert re.search(r"^Max core file size +0 +0", f.read(), re.M)
+        for process in (pid, u.process.pid):
+            with open(f"/proc/{process}/limits", encoding="ascii") as f:
+                limits = dict(re.findall(r"^(Max.*?) {2,}(\d+ +\d+)", f.read(), re.M))
+            assert limits["Max core file size"].split() == ["0", "0"]
+            soft, hard = limits["Max open files"].split()
+            assert soft == hard
         # The store is the server's, whoever started it.
         assert all(p.stat().st_uid == int(uid) for p in (place / "store").rglob("*"))
         assert u.end()[0] == 0
@@ -295,11 +299,19 @@ def test_the_units_leave_enough(culprit, place, command):
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
-def test_the_servers_unit_is_tight():
+@pytest.mark.parametrize("name, most", [("server", 2), ("agent", 5.5), ("up", 6)])
+def test_the_units_are_tight(name, most, place):
     """systemd's own judgement, from 0 (nothing is exposed) to 10."""
-    unit = pathlib.Path(__file__).parents[2] / "packaging" / "culprit-server.service"
+    unit = place / f"culprit-{name}.service"
+    text = (pathlib.Path(__file__).parents[2] / "packaging" / unit.name).read_text()
+    for limit in ("MemoryMax", "TasksMax", "LimitNOFILE", "LimitCORE"):
+        assert re.search(rf"^{limit}=\d+[MG]?$", text, re.M), limit
+    # Of a program and a man page that are installed.
+    unit.write_text(re.sub("^Documentation=.*\n", "", text.replace("/usr/bin/culprit", "/bin/true"), flags=re.M))
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
     done = subprocess.run(["systemd-analyze", "security", "--offline=true", str(unit)], capture_output=True, text=True, timeout=60, check=False)
     said = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
     if not said:
         pytest.skip(f"systemd-analyze: {done.stderr.strip()}")
-    assert float(said[1]) <= 2, done.stdout
+    assert float(said[1]) <= most, done.stdout
