@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNK_BYTES ((size_t)256 << 10)
+/* malloc() maps large chunks afresh, which costs more than decoding a small request. */
+#define FIRST_CHUNK_BYTES ((u64)8 << 10)
+#define CHUNK_BYTES ((u64)256 << 10)
 #define ALIGN ((size_t)16)
 
 struct arena_chunk {
@@ -23,8 +25,10 @@ void *arena_alloc(struct arena *a, size_t n)
 	if (!want)
 		want = ALIGN;
 	if (want > a->left) {
-		size_t bytes = MAX(want, CHUNK_BYTES);
+		u64 again = MAX(a->used, FIRST_CHUNK_BYTES);
+		size_t bytes = MIN(again, CHUNK_BYTES);
 
+		bytes = MAX(want, bytes);
 		if (a->used + bytes > a->limit)
 			bytes = want;
 		if (a->used + bytes > a->limit)

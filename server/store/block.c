@@ -24,14 +24,15 @@ void block_sums_deinit(struct block_sums *s)
 	vec_deinit(&s->sums);
 }
 
-int block_compress(const struct str *in, int level, struct str *ret)
+int block_compress(struct ZSTD_CCtx_s *zstd, const struct str *in, int level, struct str *ret)
 {
 	size_t max = ZSTD_compressBound(in->n), n;
 	_cleanup_free_ u8 *out = malloc(max);
 
 	if (in->failed || !out)
 		return -ENOMEM;
-	n = ZSTD_compress(out, max, in->data, in->n, level);
+	n = zstd ? ZSTD_compressCCtx(zstd, out, max, in->data, in->n, level)
+		 : ZSTD_compress(out, max, in->data, in->n, level);
 	if (ZSTD_isError(n))
 		return -ENOMEM;
 	return str_append(ret, out, n);
@@ -179,7 +180,8 @@ static void put_sums(struct block_sums *s, bool times, struct str *out)
 	}
 }
 
-static int finish_block(struct builder *b, int level, struct block_parts *ret)
+static int finish_block(struct builder *b, struct ZSTD_CCtx_s *zstd, int level,
+			struct block_parts *ret)
 {
 	_cleanup_str_ struct str series = {}, stacks = {}, body = {};
 	int r = b->any ? flush_row(b) : -EINVAL;
@@ -199,11 +201,11 @@ static int finish_block(struct builder *b, int level, struct block_parts *ret)
 	}
 	if (body.n > BLOCK_MAX_BYTES || stacks.n > BLOCK_MAX_BYTES || series.n > BLOCK_MAX_BYTES)
 		return -E2BIG;
-	r = block_compress(&series, level, &ret->series);
+	r = block_compress(zstd, &series, level, &ret->series);
 	if (r == 0)
-		r = block_compress(&stacks, level, &ret->stacks);
+		r = block_compress(zstd, &stacks, level, &ret->stacks);
 	if (r == 0)
-		r = block_compress(&body, level, &ret->body);
+		r = block_compress(zstd, &body, level, &ret->body);
 	ret->rows = b->rows;
 	ret->samples = b->samples;
 	ret->first_ms = b->first_ms;
@@ -255,7 +257,8 @@ static s64 common_value(const struct block_row *rows, size_t n)
 	return unit;
 }
 
-int block_encode(const struct block_row *rows, size_t n, int level, struct block_parts *ret)
+int block_encode(struct ZSTD_CCtx_s *zstd, const struct block_row *rows, size_t n, int level,
+		 struct block_parts *ret)
 {
 	_cleanup_block_sums_ struct block_sums series = {};
 	__attribute__((cleanup(builder_deinit))) struct builder b = {.series = &series};
@@ -273,7 +276,7 @@ int block_encode(const struct block_row *rows, size_t n, int level, struct block
 	make_distinct(&series);
 	for (size_t i = 0; i < n && r == 0; i++)
 		r = add_row(&b, &rows[i]);
-	return r < 0 ? r : finish_block(&b, level, ret);
+	return r < 0 ? r : finish_block(&b, zstd, level, ret);
 }
 
 /* ---- reading ---- */
@@ -538,5 +541,5 @@ int block_merge(struct block_cursor *inputs, const u32 *shift, size_t n, u32 rou
 	make_distinct(&series);
 	if (r == 0)
 		r = merge_rows(&h, &b);
-	return r < 0 ? r : finish_block(&b, level, ret);
+	return r < 0 ? r : finish_block(&b, NULL, level, ret);
 }

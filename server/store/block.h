@@ -50,8 +50,12 @@ struct block_parts {
 	u32 first_ms, last_ms; /* since the base */
 };
 
-/* Appends a zstd frame. */
-int block_compress(const struct str *in, int level, struct str *ret);
+/*
+ * Appends a zstd frame. `zstd` compresses any number; NULL: one is made, which takes longer than
+ * compressing what a small request brings.
+ */
+struct ZSTD_CCtx_s;
+int block_compress(struct ZSTD_CCtx_s *zstd, const struct str *in, int level, struct str *ret);
 /*
  * A decompressor of libzstd, which the functions below use for any number of blocks. NULL: they
  * make one for each call, which takes longer than reading a small block.
@@ -77,7 +81,8 @@ void block_sums_deinit(struct block_sums *s);
 #define _cleanup_block_sums_ __attribute__((cleanup(block_sums_deinit)))
 
 /* Rows must be sorted; equal rows are added up. level: zstd's. -ENOMEM, -E2BIG. */
-int block_encode(const struct block_row *rows, size_t n, int level, struct block_parts *ret);
+int block_encode(struct ZSTD_CCtx_s *zstd, const struct block_row *rows, size_t n, int level,
+		 struct block_parts *ret);
 
 /*
  * Replaces *s, which may be that of another block: its memory is used again. -EBADMSG for damage,

@@ -202,7 +202,7 @@ static int finish_part(struct str *columns, size_t n, u64 rows, int level, struc
 		all.failed |= columns[i].failed;
 	}
 	r = all.failed ? -ENOMEM : all.n > BLOCK_MAX_BYTES ? -E2BIG : 0;
-	return r < 0 ? r : block_compress(&all, level, ret);
+	return r < 0 ? r : block_compress(NULL, &all, level, ret);
 }
 
 static int open_part(const u8 *data, size_t n, u8 **ret_plain, struct buf *columns,

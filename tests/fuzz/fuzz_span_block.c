@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	MUST(spans_init(&spans) == 0 && store_links_init(&links) == 0);
 	str_append(&plain, data + 1, size - 1);
-	MUST(block_compress(&plain, 1, &part) == 0);
+	MUST(block_compress(NULL, &plain, 1, &part) == 0);
 	(void)span_part_decode(data, size, &spans);
 	if (*data & 1)
 		(void)span_part_decode((const u8 *)part.data, part.n, &spans);

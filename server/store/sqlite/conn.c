@@ -82,6 +82,7 @@ void sq_disconnect(struct sq_conn *c)
 		sqlite3_finalize(c->statements[i]);
 	sqlite3_close(c->db);
 	ZSTD_freeDCtx(c->zstd);
+	ZSTD_freeCCtx(c->compressor);
 	free(c);
 }
 
@@ -102,10 +103,12 @@ static int connect_to(const char *path, int flags, bool damaged, struct diag *re
 	struct sq_conn *c = calloc(1, sizeof(*c));
 	int r = 0;
 
-	if (c)
+	if (c) {
 		c->zstd = ZSTD_createDCtx();
-	if (!c || !c->zstd) {
-		free(c);
+		c->compressor = ZSTD_createCCtx();
+	}
+	if (!c || !c->zstd || !c->compressor) {
+		sq_disconnect(c);
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	}
 	/* Set the timeout before the setup: another connection locks the file while it closes. */

@@ -87,10 +87,11 @@ enum sq_statement {
 struct sq_conn {
 	sqlite3 *db;
 	sqlite3_stmt *statements[SQL_N];
-	struct sq_conn *next;	  /* the next connection in the pool */
-	u32 generation;		  /* sq.generation when the connection was opened */
-	bool full;		  /* the last error was SQLITE_FULL */
-	struct ZSTD_DCtx_s *zstd; /* owned; decompresses blocks */
+	struct sq_conn *next;		/* the next connection in the pool */
+	u32 generation;			/* sq.generation when the connection was opened */
+	bool full;			/* the last error was SQLITE_FULL */
+	struct ZSTD_DCtx_s *zstd;	/* owned; decompresses blocks */
+	struct ZSTD_CCtx_s *compressor; /* owned; of blocks */
 };
 
 int sq_connect(const char *path, bool writer, struct diag *reterr_diag, struct sq_conn **ret);

@@ -333,8 +333,8 @@ int sq_add_block(struct sq *s, const struct sq_entry *e, const struct block_part
 }
 
 /* Encodes samples [from, to). stacks, series: numbers, indexed as in the batch. */
-static int encode_group(const struct store_batch *b, size_t from, size_t to, const u32 *stacks,
-			const u32 *series, struct block_parts *ret)
+static int encode_group(struct ZSTD_CCtx_s *zstd, const struct store_batch *b, size_t from,
+			size_t to, const u32 *stacks, const u32 *series, struct block_parts *ret)
 {
 	size_t n = to - from;
 	_cleanup_free_ struct sort_key *keys = reallocarray(NULL, n, sizeof(*keys));
@@ -364,7 +364,7 @@ static int encode_group(const struct store_batch *b, size_t from, size_t to, con
 					     .count = e->count,
 					     .value = e->value};
 	}
-	return block_encode(rows, n, LEVEL_NEW, ret);
+	return block_encode(zstd, rows, n, LEVEL_NEW, ret);
 }
 
 static u32 service_of(const struct store_batch *b, const struct store_sample *s)
@@ -408,7 +408,8 @@ static int add_blocks(struct adding *a, const u32 *stacks, const u32 *series, st
 		if (r == 0)
 			r = number_of_name(a, b->types[first->type], &e.type);
 		if (r == 0)
-			r = encode_group(b, from, to, stacks, series, &parts);
+			r = encode_group(a->s->writer->compressor, b, from, to, stacks, series,
+					 &parts);
 		if (r == 0)
 			r = sq_add_block(a->s, &e, &parts, c, a->diag);
 	}
