@@ -71,16 +71,18 @@ int privilege_find_user(const char *name, struct privilege_user *ret, struct dia
 static int set_capabilities(u64 keep)
 {
 	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct now[2] = {};
+	struct __user_cap_data_struct now[2] = {}, after[2] = {};
 
 	if (syscall(SYS_capget, &h, now) < 0)
 		return -errno;
 	for (u32 i = 0; i < 2; i++) {
-		now[i].permitted &= (u32)(keep >> 32 * i);
-		now[i].effective = now[i].permitted;
-		now[i].inheritable = 0;
+		after[i].permitted = now[i].permitted & (u32)(keep >> 32 * i);
+		after[i].effective = after[i].permitted;
 	}
-	return syscall(SYS_capset, &h, now) < 0 ? -errno : 0;
+	/* A unit's filter may refuse capset(2) to a process that has nothing to drop. */
+	if (!memcmp(now, after, sizeof(now)))
+		return 0;
+	return syscall(SYS_capset, &h, after) < 0 ? -errno : 0;
 }
 
 /* Without CAP_SETPCAP the bounding set stays: no_new_privs keeps it from mattering. */
