@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <linux/capability.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -374,9 +375,25 @@ int probe_map_files(void)
 	return -ENOENT;
 }
 
+/* Debian's and Ubuntu's kernels have more values than 2, with which CAP_PERFMON is not enough. */
+static bool is_paranoid(void)
+{
+	char text[16];
+
+	if (probe_read_text("/proc/sys/kernel/perf_event_paranoid", text, sizeof(text)) < 0)
+		return false;
+	return strtol(text, NULL, 10) > 2 && !(probe_caps() >> CAP_SYS_ADMIN & 1);
+}
+
 /* Explains why bpf() or perf_event_open() failed although the process has the capabilities. */
 static int refused(struct diag *diag, const char *call, int r)
 {
+	if ((r == -EPERM || r == -EACCES) && !strcmp(call, "perf_event_open") && is_paranoid())
+		return diag_set(diag, -EPERM,
+				"%s() is refused: kernel.perf_event_paranoid is above 2, and then "
+				"this kernel wants CAP_SYS_ADMIN: sysctl -w "
+				"kernel.perf_event_paranoid=2",
+				call);
 	if (r == -ENOSYS)
 		return diag_set(
 			diag, -ENOTSUP,
