@@ -3,20 +3,46 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 
+struct start {
+	void *(*fn)(void *arg);
+	void *arg;
+	char name[16];
+};
+
+/*
+ * The thread names itself: pthread_setname_np() for another thread writes to /proc, which a server
+ * behind its walls may not.
+ */
+static void *begin(void *arg)
+{
+	struct start s = *(struct start *)arg;
+
+	free(arg);
+	(void)pthread_setname_np(pthread_self(), s.name);
+	return s.fn(s.arg);
+}
+
 int thread_start(pthread_t *ret, const char *name, void *(*fn)(void *arg), void *arg)
 {
+	struct start *s = malloc(sizeof(*s));
 	sigset_t all, before;
 	int r;
 
+	if (!s)
+		return -ENOMEM;
+	*s = (struct start){.fn = fn, .arg = arg};
+	snprintf(s->name, sizeof(s->name), "%s", name);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	r = pthread_create(ret, NULL, fn, arg);
+	r = pthread_create(ret, NULL, begin, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (r == 0)
-		(void)pthread_setname_np(*ret, name);
+	if (r != 0)
+		free(s);
 	return -r;
 }
 

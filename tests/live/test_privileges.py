@@ -276,6 +276,9 @@ def test_a_server_behind_its_walls(culprit, place):
         assert p.stdout.readline() == "ready\n"
         s = status(p.pid)
         assert (s["Seccomp"], s["NoNewPrivs"]) == ("2", "1") and int(s["CapBnd"], 16) >= 0 and int(s["CapEff"], 16) == 0
+        # Threads have their names all the same, which profiles show.
+        names = {pathlib.Path(f"/proc/{p.pid}/task/{task}/comm").read_text().strip() for task in os.listdir(f"/proc/{p.pid}/task")}
+        assert {"http-loop", "maintainer"} <= names, names
         p.terminate()
         assert p.wait(20) == 0
 
