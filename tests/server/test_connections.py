@@ -246,6 +246,49 @@ def test_heavy_questions_delay_neither_health_nor_writes_nor_others(loaded):
     wait_for(lambda: metrics(s)['culprit_net_queue_length{class="question"}'] == 0, "the queue stays")
 
 
+def first_bytes(context):
+    """What a client of TLS sends first."""
+    out = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost").do_handshake()
+    return out.read()
+
+
+def test_handshakes_delay_neither_health_nor_others(serve, certificates, client_context, files):
+    """A fleet that connects at once: each first message costs the server time, and the client nothing."""
+    s = serve("--tls-cert", certificates / "server.pem", "--tls-key", certificates / "server.key", tls=client_context())
+    port, context = s.ports["otlp-grpc"], client_context()
+    context.set_alpn_protocols(["h2"])
+    agents = [h2_client.Connection(port, client_context()) for _ in range(4)]  # of both loops, likely
+    hello, times, health = first_bytes(context), [], []
+    held = [connect_from(s, f"127.0.0.{2 + i % 4}", port) for i in range(min(6000, files - 1000))]
+
+    def is_answered(c):
+        try:
+            return c.recv(1, socket.MSG_PEEK) == b"\x16"
+        except BlockingIOError:
+            return False
+
+    assert s.get("/healthz").status == 200
+    s.process.send_signal(signal.SIGSTOP)
+    for c in held:
+        c.sendall(hello)
+        c.setblocking(False)
+    cpu, begin = cpu_s(s), time.monotonic()
+    s.process.send_signal(signal.SIGCONT)
+    while not all(map(is_answered, held)):
+        for n, ask in enumerate((lambda: agents[len(times) % 4].call(EXPORT, b"").status == 0, lambda: s.get("/healthz").status == 200)):
+            at = time.monotonic()
+            assert ask()
+            (times, health)[n].append(time.monotonic() - at)
+    took = time.monotonic() - begin
+    print(f"{len(held)} handshakes: {took:.1f} s, {cpu_s(s) - cpu:.2f} s of CPU; {len(times)} calls: {max(times) * 1000:.0f} ms at most; "
+          f"/healthz {max(health) * 1000:.0f} ms")
+    for c in held:
+        c.close()
+    assert max(times) < took / 3, times  # a tenth of a second here; it was all of the time
+
+
 def test_more_questions_than_the_queue_has_places(loaded):
     held = [loaded.connect() for _ in range(400)]
     for c in held:
