@@ -12,7 +12,9 @@
 #include "base/clockwatch.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "base/thread.h"
+#include "server/events.h"
 
 #define MAINTAIN_EVERY_S 5
 #define SAVE_TIME_MS 60000
@@ -26,6 +28,8 @@ struct server {
 	struct net_listener *listeners[SERVER_N];
 	struct clock_watch clock;
 	bool has_clock;
+	atomic_uint clock_steps; /* that the log tells */
+	struct server_events events;
 	u64 saved_ms;	     /* the time in the file */
 	char *settings_file; /* owned; NULL without a directory */
 	char *clock_file; /* owned; keeps the time for the next start; NULL without a directory */
@@ -83,14 +87,17 @@ static void save_time(struct server *s, u64 ms)
 		unlink(str_get(&part));
 }
 
-static void say_step(const struct server *s, const struct clock_times *t, bool first)
+static void say_step(struct server *s, const struct clock_times *t, bool first)
 {
 	bool back = t->expected_ms == t->late_ms;
 	double days = (double)(t->late_ms - t->early_ms) / 86400000;
 
-	if (first && !back && days < 1)
+	if (first && !back && days < 1) {
 		log_debug("the store was not in use for %.1f hours", days * 24);
-	else if (first && !back)
+		return;
+	}
+	atomic_fetch_add(&s->clock_steps, 1);
+	if (first && !back)
 		log_info("the store was last in use %.1f days before the time of this machine: "
 			 "nothing is deleted or rounded by age until the clock has held for an "
 			 "hour",
@@ -155,6 +162,57 @@ static void stop_clock(struct server *s)
 	clock_watch_deinit(&s->clock);
 }
 
+static u64 sum_of(const u64 *counts, size_t n)
+{
+	u64 sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		sum += counts[i];
+	return sum;
+}
+
+static void look_for_events(struct server *s)
+{
+	struct net_events n;
+	struct store_events d;
+	struct ingest_stats i;
+	struct clock_times t;
+
+	net_count_events(s->net, &n);
+	store_count_events(s->store, &d);
+	ingest_stats(s->ingest, &i);
+	clock_watch_times(&s->clock, clock_pair_now(), &t);
+
+	const u64 counts[SERVER_N_EVENTS] = {
+		[SERVER_EVENT_TOKENS] = n.wrong_tokens,
+		[SERVER_EVENT_CONNECTIONS] = n.refused,
+		[SERVER_EVENT_EVICTED] = n.evicted,
+		[SERVER_EVENT_HANDSHAKES] = n.handshakes,
+		[SERVER_EVENT_QUEUE] = n.queue,
+		[SERVER_EVENT_MEMORY] = n.memory,
+		[SERVER_EVENT_TIME] = n.time,
+		[SERVER_EVENT_WRITES] = d.refused_writes,
+		[SERVER_EVENT_SAMPLES] = sum_of(i.refused_samples, INGEST_REASON_N),
+		[SERVER_EVENT_SPANS] = sum_of(i.refused_spans, INGEST_REASON_N),
+		[SERVER_EVENT_LIMITED] = sum_of(i.limited, INGEST_LIMITS),
+		[SERVER_EVENT_OLD_ROWS] = d.old_rows,
+		[SERVER_EVENT_ROWS] = d.rows,
+		[SERVER_EVENT_OLD_SPANS] = d.old_spans,
+		[SERVER_EVENT_SPAN_ROWS] = d.spans,
+		[SERVER_EVENT_CLOCK] = atomic_load(&s->clock_steps),
+	};
+
+	server_events_look(&s->events, counts, t.expected_ms);
+}
+
+static void put_events(void *userdata, struct json_writer *w)
+{
+	struct server *s = userdata;
+
+	look_for_events(s);
+	server_events_put(&s->events, w);
+}
+
 static void *maintain(void *arg)
 {
 	struct server *s = arg;
@@ -167,6 +225,7 @@ static void *maintain(void *arg)
 
 		pthread_mutex_unlock(&s->lock);
 		quota_trim();
+		look_for_events(s);
 		if (look_at_clock(s, false, &now_ms))
 			r = store_maintain(s->store, now_ms, &d);
 		if (r == 0)
@@ -187,6 +246,8 @@ static void put_metrics(void *userdata, struct str *out)
 	struct server *s = userdata;
 
 	net_metrics(s->net, out);
+	metrics_single(out, "culprit_clock_steps_total", "Steps of the clock of this machine.",
+		       atomic_load(&s->clock_steps));
 	if (s->metrics)
 		s->metrics(s->userdata, out);
 }
@@ -322,6 +383,7 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 				.source_roots = o->source_roots,
 				.audit_log = o->audit_log,
 				.metrics = put_metrics,
+				.events = put_events,
 				.find_mapped = o->find_mapped ? find_mapped : NULL,
 				.userdata = s};
 	int r;
@@ -333,6 +395,7 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	quota_start();
 	s->pool.limit_bytes = o->request_bytes;
 	thread_sync_init(&s->lock, &s->wake);
+	pthread_mutex_init(&s->events.lock, NULL);
 	s->metrics = o->metrics;
 	s->find_mapped = o->find_mapped;
 	s->userdata = o->userdata;
@@ -419,6 +482,7 @@ void server_stop(struct server *s, u32 timeout_ms)
 	free(s->clock_file);
 	free(s->settings_file);
 	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->events.lock);
 	pthread_cond_destroy(&s->wake);
 	free(s);
 }

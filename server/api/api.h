@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "base/json.h"
 #include "server/ingest/ingest.h"
 #include "server/net/net.h"
 #include "server/store/store.h"
@@ -41,6 +42,8 @@ struct api_options {
 	const char *source_roots; /* borrowed: see api_open_public(); NULL: no limit */
 	/* Appends the agent's metrics under `culprit up`; or NULL. */
 	void (*metrics)(void *userdata, struct str *out);
+	/* Appends what happened to this server to an open array (server/events.h); or NULL. */
+	void (*events)(void *userdata, struct json_writer *w);
 	/* Does what api_find_mapped() does, for a server that may not; NULL: nothing is found. */
 	int (*find_mapped)(void *userdata, const char *path, api_mapped_fn *fn, void *arg);
 	void *userdata;

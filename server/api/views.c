@@ -689,6 +689,10 @@ static int health(struct api_call *c)
 		      s.failing[0] ? s.failing : (s.damaged ? "damaged" : "ok"));
 	json_put_u64(&c->json, "evicted_to", s.evicted_to_ms);
 	json_put_u64(&c->json, "spans_evicted_to", s.spans_evicted_to_ms);
+	json_open_array(&c->json, "events");
+	if (c->a->o.events)
+		c->a->o.events(c->a->o.userdata, &c->json);
+	json_close(&c->json);
 	json_close(&c->json);
 	return 0;
 }

@@ -47,6 +47,18 @@ void net_note_end(struct net_listener *l, enum net_end why, const char *peer)
 		notice(l, &l->notices[why], "connection", peer, texts[why]);
 }
 
+void net_note_stop(struct net_listener *l, enum net_stop why, const char *peer)
+{
+	static const char *const texts[] = {
+#define X(id, name, text) [NET_STOP_##id] = (text),
+		NET_STOPS(X)
+#undef X
+	};
+
+	atomic_fetch_add(&l->counters.stopped[why], 1);
+	notice(l, &l->stop_notices[why], "a request", peer, texts[why]);
+}
+
 void net_note_bad_token(struct net_listener *l, const char *peer)
 {
 	atomic_fetch_add(&l->counters.bad_tokens, 1);
@@ -92,6 +104,17 @@ static bool is_gone(void *userdata)
 	return atomic_load(&c->gone) > 0;
 }
 
+/* r: of quota_check(). */
+static void note_quota(struct net_call *c, int r)
+{
+	if (r == -EDQUOT)
+		net_note_stop(c->l, NET_STOP_MEMORY, c->request.peer);
+	else if (r == -ENOMEM)
+		net_note_stop(c->l, NET_STOP_ALL_MEMORY, c->request.peer);
+	else if (r == -ETIMEDOUT)
+		net_note_stop(c->l, NET_STOP_TIME, c->request.peer);
+}
+
 void net_call_run(struct net_call *c)
 {
 	u64 cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID), now = net_now_ms(), left_ns;
@@ -109,6 +132,7 @@ void net_call_run(struct net_call *c)
 	c->held = c->response.body.cap;
 	quota_pool_hold(q.limits.pool, c->held);
 	quota_end(&q);
+	note_quota(c, q.why);
 	c->cpu_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
 }
 
@@ -165,7 +189,7 @@ int net_call_submit(struct net_call *c, enum pool_class class)
 	r = c->l->net->submit(c->l->net, class, c);
 	if (r < 0) {
 		c->working = false;
-		atomic_fetch_add(&c->l->counters.busy, 1);
+		net_note_stop(c->l, NET_STOP_QUEUE, c->request.peer);
 	}
 	return r;
 }

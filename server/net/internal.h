@@ -75,12 +75,26 @@ enum net_end {
 		NET_N_ENDS
 };
 
+/* Why a request is refused or stopped that was allowed and could be read. */
+#define NET_STOPS(X)                                                                               \
+	X(QUEUE, "queue", "refused: too many requests wait")                                       \
+	X(MEMORY, "memory", "stopped: it needed more than half of --request-memory")               \
+	X(ALL_MEMORY, "all_memory", "stopped: all requests together took --request-memory")        \
+	X(TIME, "time", "stopped: it took longer than --query-timeout or --query-cpu")
+enum net_stop {
+#define X(id, name, text) NET_STOP_##id,
+	NET_STOPS(X)
+#undef X
+		NET_N_STOPS
+};
+
 struct net_counters {
 	atomic_ullong connections, open, requests, unauthorized, too_large, timed_out, broken;
-	atomic_ullong received, sent;	 /* bytes */
-	atomic_ullong ended[NET_N_ENDS]; /* connections by reason */
-	atomic_ullong answers[6];	 /* requests by class of their HTTP status */
-	atomic_ullong bad_tokens, busy;	 /* busy: requests refused because the queue is full */
+	atomic_ullong received, sent;	    /* bytes */
+	atomic_ullong ended[NET_N_ENDS];    /* connections by reason */
+	atomic_ullong answers[6];	    /* requests by class of their HTTP status */
+	atomic_ullong stopped[NET_N_STOPS]; /* requests by reason */
+	atomic_ullong bad_tokens;
 };
 
 /* Lets a line through once a second, and counts what it holds back. Any thread. */
@@ -128,7 +142,7 @@ struct net_listener {
 	u16 port;
 	atomic_ullong buffered; /* bytes of bodies in memory */
 	struct net_counters counters;
-	struct net_notice notices[NET_N_ENDS], token_notice;
+	struct net_notice notices[NET_N_ENDS], stop_notices[NET_N_STOPS], token_notice;
 	struct net *net; /* borrowed, or owned: */
 	bool owns_net;
 	struct net_loop *loops[NET_MAX_LOOPS];
@@ -156,6 +170,7 @@ bool net_is_foreign(const struct net_origin *o, bool needs_local_host);
 
 /* Counts and logs. `peer` may be NULL. */
 void net_note_end(struct net_listener *l, enum net_end why, const char *peer);
+void net_note_stop(struct net_listener *l, enum net_stop why, const char *peer);
 void net_note_bad_token(struct net_listener *l, const char *peer);
 
 /* ---- clients (peers.c) ---- */

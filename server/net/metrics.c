@@ -22,7 +22,7 @@ static const struct family families[] = {
 	{"culprit_net_broken_total", "Requests whose client went away, or broke the protocol.",
 	 C(broken)},
 	{"culprit_net_queue_full_total", "Requests that were refused because too many waited.",
-	 C(busy)},
+	 C(stopped[NET_STOP_QUEUE])},
 	{"culprit_net_received_bytes_total", "Bytes received, after TLS.", C(received)},
 	{"culprit_net_sent_bytes_total", "Bytes sent, before TLS.", C(sent)},
 };
@@ -31,6 +31,25 @@ static double value_of(const struct net_listener *l, size_t offset)
 {
 	return (double)atomic_load(
 		(const atomic_ullong *)(const void *)((const char *)&l->counters + offset));
+}
+
+/* Those of the queue have a family of their own. */
+static void put_stops(struct net *n, struct str *out)
+{
+	static const char *const reasons[] = {
+#define X(id, name, text) [NET_STOP_##id] = (name),
+		NET_STOPS(X)
+#undef X
+	};
+	const char *name = "culprit_net_stopped_total";
+
+	metrics_family(out, name, "Requests that a limit stopped, by reason: doc/server.md.");
+	for (u32 i = 0; i < NET_MAX_LISTENERS; i++)
+		for (u32 k = NET_STOP_MEMORY; n->listeners[i] && k < NET_N_STOPS; k++)
+			metrics_sample(out, name,
+				       METRICS_LABELS({"listener", n->listeners[i]->name},
+						      {"reason", reasons[k]}),
+				       (double)atomic_load(&n->listeners[i]->counters.stopped[k]));
 }
 
 static void put_ends(struct net *n, struct str *out)
@@ -85,6 +104,34 @@ static void put_workers(struct net *n, struct str *out)
 #undef FAMILY
 }
 
+static void sum_up(struct net_listener *l, struct net_events *sum)
+{
+	static const enum net_end refusals[] = {NET_END_FULL, NET_END_SHARE, NET_END_FILES};
+	struct net_counters *c = &l->counters;
+
+	sum->wrong_tokens += atomic_load(&c->bad_tokens);
+	for (size_t i = 0; i < ARRAY_SIZE(refusals); i++)
+		sum->refused += atomic_load(&c->ended[refusals[i]]);
+	sum->evicted += atomic_load(&c->ended[NET_END_EVICTED]);
+	sum->handshakes += atomic_load(&c->ended[NET_END_TLS]);
+	sum->queue += atomic_load(&c->stopped[NET_STOP_QUEUE]);
+	sum->memory += atomic_load(&c->stopped[NET_STOP_MEMORY]) +
+		       atomic_load(&c->stopped[NET_STOP_ALL_MEMORY]);
+	sum->time += atomic_load(&c->stopped[NET_STOP_TIME]);
+}
+
+void net_count_events(struct net *n, struct net_events *ret)
+{
+	struct net_events sum = {};
+
+	pthread_mutex_lock(&n->lock);
+	for (u32 i = 0; i < NET_MAX_LISTENERS; i++)
+		if (n->listeners[i])
+			sum_up(n->listeners[i], &sum);
+	pthread_mutex_unlock(&n->lock);
+	*ret = sum;
+}
+
 void net_metrics(struct net *n, struct str *out)
 {
 	pthread_mutex_lock(&n->lock);
@@ -96,6 +143,7 @@ void net_metrics(struct net *n, struct str *out)
 					       METRICS_LABELS({"listener", n->listeners[i]->name}),
 					       value_of(n->listeners[i], families[f].offset));
 	}
+	put_stops(n, out);
 	put_ends(n, out);
 	put_answers(n, out);
 	pthread_mutex_unlock(&n->lock);

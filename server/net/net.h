@@ -119,6 +119,14 @@ int net_reopen(struct net *n, struct diag *reterr_diag);
 /* Appends the counters of all listeners in Prometheus' text format. Any thread. */
 void net_metrics(struct net *n, struct str *out);
 
+/* Sums over all listeners, since their start. */
+struct net_events {
+	u64 wrong_tokens;
+	u64 refused, evicted, handshakes; /* connections; handshakes of TLS that failed */
+	u64 queue, memory, time;	  /* requests refused or stopped, by the limit */
+};
+void net_count_events(struct net *n, struct net_events *ret);
+
 struct net_options {
 	struct net *net;     /* borrowed; NULL = one for this listener alone */
 	const char *name;    /* static: in metrics and the access log; NULL = "http" or "grpc" */

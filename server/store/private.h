@@ -109,6 +109,7 @@ struct store_watch {
 	struct log_site refusal_told;
 	struct store_evicted evicted[STORE_EVICT_N];
 	u64 evicted_to_ms, spans_evicted_to_ms; /* for size */
+	u64 evictions[STORE_EVICT_N];		/* since the opening */
 };
 
 /* First member of every engine's own struct. */

@@ -346,6 +346,14 @@ int store_find_links(struct store *s, const struct store_link_filter *f, struct 
 int store_maintain(struct store *s, u64 now_ms, struct diag *reterr_diag);
 int store_get_stats(struct store *s, struct store_stats *ret, struct diag *reterr_diag);
 
+/* Since the opening; what was deleted by this server. `old`: for their age. */
+struct store_events {
+	u64 refused_writes;
+	u64 old_rows, rows, old_spans, spans;
+};
+/* Asks nobody, and takes no time. */
+void store_count_events(struct store *s, struct store_events *ret);
+
 /* ---- what the servers of a store share ---- */
 
 struct store_report {

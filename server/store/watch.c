@@ -76,6 +76,7 @@ void store_note_evicted(struct store *s, enum store_eviction why, u64 rows, u64 
 		e->first_ms = first_ms;
 	e->last_ms = MAX(e->last_ms, last_ms);
 	e->rows += rows;
+	w->evictions[why] += rows;
 	if (why == STORE_EVICT_SIZE)
 		w->evicted_to_ms = MAX(w->evicted_to_ms, last_ms);
 	if (why == STORE_EVICT_SPANS_SIZE)
@@ -108,6 +109,22 @@ void store_tell_evictions(struct store *s)
 			 last, evictions[i].why);
 		*e = (struct store_evicted){.told = e->told};
 	}
+	pthread_mutex_unlock(&w->lock);
+}
+
+void store_count_events(struct store *s, struct store_events *ret)
+{
+	struct store_watch *w = &s->watch;
+
+	pthread_mutex_lock(&w->lock);
+	*ret = (struct store_events){
+		.refused_writes = w->refused,
+		.old_rows = w->evictions[STORE_EVICT_AGE],
+		.rows = w->evictions[STORE_EVICT_SIZE],
+		.old_spans = w->evictions[STORE_EVICT_SPANS_AGE],
+		.spans = w->evictions[STORE_EVICT_SPANS_SIZE] +
+			 w->evictions[STORE_EVICT_SPANS_THINNED],
+	};
 	pthread_mutex_unlock(&w->lock);
 }
 

@@ -269,7 +269,9 @@ def test_evictions_are_told(serve):
     wait_for(lambda: "deleted" in s.stderr, s.stderr)
     told = time.strftime("%Y-%m-%d %H:%M", time.gmtime(at))
     assert f"culprit: deleted 4 rows of samples from {told} to {told} UTC: they are older than --max-age" in s.stderr
-    assert s.get("/api/v1/health").json() == {"status": "ok", "evicted_to": 0, "spans_evicted_to": 0}
+    health = s.get("/api/v1/health").json()
+    assert {k: health[k] for k in ("status", "evicted_to", "spans_evicted_to")} == {"status": "ok", "evicted_to": 0, "spans_evicted_to": 0}
+    assert [(e["name"], e["count"]) for e in health["events"]] == [("old_rows_deleted", 4)]
 
 
 def test_evictions_for_size_are_told(serve):

@@ -102,17 +102,27 @@ def test_all_bombs(server):
     check_bombs(server, bombs.BOMBS)
 
 
+def check_told(server, reason, line):
+    """The operator learns of a request that a limit stopped, too."""
+    assert f'culprit_net_stopped_total{{listener="api",reason="{reason}"}} 1\n' in server.get("/metrics").text
+    [event] = [e for e in server.get("/api/v1/health").json()["events"] if e["name"] == reason]
+    assert event["count"] >= 1
+    assert line in server.stderr
+
+
 def test_refusals_name_the_option(serve):
     s = serve("--query-cpu", 1)
     a = explode(s, "folded_stacks")
     assert a.status == 504 and "1 s of CPU time" in a.text and "--query-cpu" in a.text, a.text
     assert s.get("/api/v1/stats").json()["store"]["rows"] == 0
+    check_told(s, "time", "stopped: it took longer than --query-timeout or --query-cpu")
     s = serve("--request-memory", 64)
     a = explode(s, "pprof_samples")
     assert a.status == 413 and "32 MiB" in a.text and "--request-memory" in a.text, a.text
     c = h2_client.Connection(s.ports["otlp-grpc"])
     answer = c.call(EXPORT, bombs.fill(b"\x0a\x00", 16 * MIB))
     assert answer.status == 8, answer.status  # RESOURCE_EXHAUSTED
+    check_told(s, "memory", "stopped: it needed more than half of --request-memory")
     assert s.post("/api/v1/upload", b"a;b 1\n").status == 200
 
 

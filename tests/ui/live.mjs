@@ -29,6 +29,8 @@ export class Server {
   refuse = null;
   damaged = false;
   health = "ok";
+  /** What happened to the server. */
+  events = [];
   blank = false;
   /** Hold all statistics until it is kept. */
   slow = null;
@@ -132,7 +134,7 @@ export class Server {
     case "/api/v1/cost":
       return this.json(r, { factors: { currency: "USD", core_hour: 0.04, watts: 3.5, pue: 1.5, grams_per_kwh: 450 } });
     case "/api/v1/health":
-      return this.json(r, { status: this.health, evicted_to: 0, spans_evicted_to: 0 });
+      return this.json(r, { status: this.health, evicted_to: 0, spans_evicted_to: 0, events: this.events });
     case "/api/v1/agents":
       return this.json(r, { version: "1", agents: [] });
     case "/api/v1/payload": {

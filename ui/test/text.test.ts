@@ -4,7 +4,7 @@ import { test } from "node:test";
 import type { Filter } from "../model/address.ts";
 import { lossesOf, readAgents } from "../model/agents.ts";
 import { readAssembly } from "../model/assembly.ts";
-import { healthText } from "../model/health.ts";
+import { eventTexts, healthText } from "../model/health.ts";
 import { change, lossFact, readQuality, samplesPerValue, significant, warnings, wilson, zScore } from "../model/stats.ts";
 import { decodeState, DEFAULTS, encodeState } from "../model/state.ts";
 import { count, cutMiddle, duration, nameParts, percent, shorter, value } from "../model/text.ts";
@@ -129,6 +129,15 @@ test("health: what the store cannot do, and what it deleted within the range", (
   assert.match(healthText({ ...ok, evicted_to: 2000 }, range), /^Samples up to 19\d\d-\d\d-\d\d \d\d:\d\d were deleted, because the store has reached --max-size\.$/);
   assert.match(healthText({ ...ok, spans_evicted_to: 2000 }, range), /^Spans .* --spans-max-size\.$/);
   assert.throws(() => healthText({}, range), DataError);
+});
+
+test("events of the server, the latest first", () => {
+  const event = (text: string, count: number, last: number): unknown => ({ name: "x", text, count, last });
+  const [first, second] = eventTexts({ events: [event("writes refused", 12345, 1000), event("steps", 2, 90000)] });
+  assert.match(first!, /^2 steps; the last at 19\d\d-\d\d-\d\d \d\d:\d\d\.$/);
+  assert.match(second!, /^12[^ ]* writes refused; /);
+  assert.deepEqual(eventTexts({ events: [] }), []);
+  assert.throws(() => eventTexts({}), DataError);
 });
 
 test("instructions: gaps, the hottest by self, damaged answers", () => {

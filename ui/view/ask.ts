@@ -11,7 +11,7 @@ import { parseBody } from "../model/payload.ts";
 import { bars, heatSteps, knownMs, readFirst, readHeat, readLines, readNames, shares, sortTypes } from "../model/series.ts";
 import type { Bars, Heat, Share } from "../model/series.ts";
 import { serviceRows } from "../model/services.ts";
-import { healthText } from "../model/health.ts";
+import { eventTexts, healthText } from "../model/health.ts";
 import { readSlow } from "../model/slow.ts";
 import type { Slow } from "../model/slow.ts";
 import { parametersOf, readEndpoints, readRequests, readWaterfall } from "../model/traces.ts";
@@ -43,7 +43,7 @@ export type Part =
   | { of: "services"; rows: ServiceRow[]; by: string; labels: string[]; quality: Quality }
   | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range }
   | { of: "traces"; endpoints: Endpoint[]; requests: Request[]; waterfall: Waterfall | null; profile: Profile | null; slow: Slow | null; quality: Quality | null }
-  | { of: "agents"; agents: Agents };
+  | { of: "agents"; agents: Agents; events: string[] };
 
 export interface View {
   /** The requested range. */
@@ -209,7 +209,8 @@ async function askTraces(a: Round): Promise<{ part: Part; damaged: boolean }> {
 }
 
 async function askAgents(a: Round): Promise<{ part: Part; damaged: boolean }> {
-  return { part: { of: "agents", agents: readAgents(await a.source.json("agents", {}, a.signal)) }, damaged: false };
+  const [agents, health] = await Promise.all([a.source.json("agents", {}, a.signal), a.source.json("health", {}, a.signal)]);
+  return { part: { of: "agents", agents: readAgents(agents), events: eventTexts(health) }, damaged: false };
 }
 
 const ASK = { flame: askFlame, services: askTable, compare: askCompare, traces: askTraces, agents: askAgents };

@@ -349,7 +349,7 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
     return <Traces part={part} losses={view!.losses} state={state} change={change} type={p.type} factors={view!.factors} ms={knownMs(view!.range, view!.first)}
                    picture={part.profile && <Picture {...p} title={requestTitle(state, p.title)} profile={part.profile} known={view!.range} />} />;
   case "agents":
-    return <AgentTable data={part.agents} now={p.now} onHost={(host) => change({ view: "flame", service: "",
+    return <AgentTable data={part.agents} events={part.events} now={p.now} onHost={(host) => change({ view: "flame", service: "",
       filters: [...state.filters.filter((f) => f.label !== "host.name"), { label: "host.name", value: host, not: false }] })} />;
   }
 }

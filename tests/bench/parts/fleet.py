@@ -9,6 +9,7 @@ import resource
 import selectors
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -25,6 +26,7 @@ HOST, AT, ID = b"host-000000", b"\x11\x22\x33\x44\x55\x66\x77\x01", b"0123456789
 SERVICES, FUNCTIONS, STACKS, DEPTH, STACKS_A_REQUEST, TEMPLATES = 40, 4000, 4000, 24, 60, 400
 TIMEOUT_S = 30
 DATABASE = "fleet"
+LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Requests:
@@ -37,19 +39,21 @@ class Requests:
         r = random.Random(1)
         stacks = [";".join(f"module{f % 97}::function_{f}" for f in (min(int(r.paretovariate(0.7)) + 50 * d, FUNCTIONS)
                                                                       for d in range(DEPTH))) for _ in range(STACKS)]
-        self.made = []
+        self.made, self.chosen = [], []
         for i in range(TEMPLATES):
             chosen = {stacks[min(int(r.paretovariate(0.5)), STACKS - 1)]: r.randrange(1, 9) for _ in range(STACKS_A_REQUEST)}
+            self.chosen.append(chosen)
             data = otlp_request(f"service-{i % SERVICES}", chosen, int.from_bytes(AT, "little"), **{"host.name": HOST})
             data = data.replace(bytes(range(16)), ID)
             assert data.count(AT) == data.count(HOST) == data.count(ID) == 1
             self.made.append((data, len(chosen), sum(chosen.values())))
 
     def get(self, agent):
-        """Returns the request's bytes, its rows and the sum of their values."""
-        data, rows, total = self.made[random.randrange(TEMPLATES)]
+        """Returns the request's bytes, its rows, the sum of their values, and the number of its template."""
+        number = random.randrange(TEMPLATES)
+        data, rows, total = self.made[number]
         return (data.replace(HOST, b"host-%06d" % agent).replace(AT, time.time_ns().to_bytes(8, "little"))
-                .replace(ID, os.urandom(16)), rows, total)
+                .replace(ID, os.urandom(16)), rows, total, number)
 
 
 class Agent:
@@ -66,7 +70,8 @@ class Agent:
         n = self.number # hosts of their own
         self.sock.bind((f"127.1.{n // 250 % 250 + 1}.{n % 250 + 1}", 0))
         self.sock.connect_ex(("127.0.0.1", self.fleet.ports[self.side]))
-        self.stream, self.received, self.window = 1, b"", 65535
+        self.stream, self.received, self.window, self.told = 1, b"", 65535, b""
+        self.shakes = self.fleet.tls is not None
         self.out = h2.PREFACE + h2.frame(h2.SETTINGS, 0, 0, struct.pack(">HIHI", 1, 0, 4, 1 << 20))
         self.fleet.selector.register(self.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, self)
 
@@ -95,13 +100,15 @@ class Agent:
         self.flush()
 
     def flush(self):
+        if self.shakes:
+            return
         # A request waits for the connection's window.
         if self.request and self.data and self.window >= 0:
             self.out, self.data = self.out + self.data, b""
         try:
             while self.out:
                 self.out = self.out[self.sock.send(self.out):]
-        except BlockingIOError:
+        except LATER:
             pass
         except OSError:
             return self.failed()
@@ -114,14 +121,33 @@ class Agent:
         if self.request:
             self.fleet.at(time.monotonic() + random.uniform(0.5, 1.5), self)
 
+    def shake_hands(self):
+        """Once the socket is connected."""
+        try:
+            if not isinstance(self.sock, ssl.SSLSocket):
+                self.fleet.selector.unregister(self.sock)
+                self.sock = self.fleet.tls.wrap_socket(self.sock, do_handshake_on_connect=False, server_hostname="localhost")
+                self.fleet.selector.register(self.sock, selectors.EVENT_READ, self)
+            self.sock.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except OSError:
+            if self.sock.fileno() < 0: # wrap_socket() has closed it
+                self.sock = None
+            return self.failed()
+        self.shakes = False
+        self.flush()
+
     def ready(self, events):
+        if self.shakes:
+            return self.shake_hands()
         if events & selectors.EVENT_WRITE:
             self.flush()
         if not self.sock or not events & selectors.EVENT_READ:
             return
         try:
             more = self.sock.recv(65536)
-        except BlockingIOError:
+        except LATER:
             return
         except OSError:
             more = b""
@@ -150,6 +176,8 @@ class Agent:
             self.flush()
         elif kind == h2.GOAWAY or kind == h2.RST:
             self.failed()
+        elif kind == h2.DATA:
+            self.told = payload[5:]
         elif kind == h2.HEADERS and flags & h2.END_STREAM:
             status = dict(self.fleet.inflate(payload)).get("grpc-status")
             if status == "0":
@@ -159,8 +187,11 @@ class Agent:
 
 
 class Fleet:
-    def __init__(self, n, interval_s, ports):
-        self.head = h2.request_headers(EXPORT)
+    """n agents. tls: an SSLContext. `kept` counts acknowledged requests by template; `told` has the partial successes."""
+
+    def __init__(self, n, interval_s, ports, token=None, tls=None):
+        self.tls, self.kept, self.told = tls, [0] * TEMPLATES, []
+        self.head = h2.request_headers(EXPORT, [("authorization", f"Bearer {token}")] if token else [])
         self.inflate = h2.Inflater() # without a dynamic table it has no state
         self.selector, self.requests, self.ports = selectors.DefaultSelector(), Requests(), ports
         self.interval_s, self.timers, self.latencies, self.failures, self.rows, self.total = interval_s, [], [], 0, 0, 0
@@ -176,17 +207,24 @@ class Fleet:
 
     def acknowledged(self, agent):
         self.latencies.append(time.monotonic() - agent.sent_at)
+        if agent.told:
+            self.told.append(agent.told)
+        agent.told = b""
+        self.kept[agent.request[3]] += 1
         self.rows += agent.request[1]
         self.total += agent.request[2]
         agent.request = None
         if not self.ending:
             self.at(agent.sent_at + self.interval_s, agent)
 
-    def run(self, seconds, half_way):
+    def run(self, seconds, half_way=None, stopped=lambda: False):
+        """Until stopped(), or for so many seconds, and then until all requests are acknowledged."""
         end = time.monotonic() + seconds
         looked = 0
         while True:
             now = time.monotonic()
+            if not self.ending and stopped():
+                end = now
             if half_way and now >= end - seconds / 2:
                 half_way()
                 half_way = None
