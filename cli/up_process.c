@@ -15,7 +15,6 @@
 #include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -174,33 +173,6 @@ static int make_sockets(int ret_calls[2], int ret_questions[2])
 	return 0;
 }
 
-/* The new process has standard error, these two sockets, and nothing else that is open here. */
-static int spawn(int calls, int questions, pid_t *ret)
-{
-	static char name[] = "culprit", command[] = "up-server";
-	char *argv[] = {name, command, NULL};
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_t attributes;
-	sigset_t none;
-	int r;
-
-	sigemptyset(&none);
-	posix_spawn_file_actions_init(&files);
-	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-	posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDWR, 0);
-	posix_spawn_file_actions_adddup2(&files, STDIN_FILENO, STDOUT_FILENO);
-	posix_spawn_file_actions_adddup2(&files, calls, UP_CALLS_FD);
-	posix_spawn_file_actions_adddup2(&files, questions, UP_QUESTIONS_FD);
-	posix_spawn_file_actions_addclosefrom_np(&files, UP_QUESTIONS_FD + 1);
-	/* Not by its path, where another version may be by now. */
-	r = posix_spawn(ret, "/proc/self/exe", &files, &attributes, argv, environ);
-	posix_spawn_file_actions_destroy(&files);
-	posix_spawnattr_destroy(&attributes);
-	return -r;
-}
-
 static int send_start(const struct up_process *p, int calls)
 {
 	struct up_start start = {.has_user = p->o.user, .is_verbose = log_enabled(LOG_LEVEL_DEBUG)};
@@ -336,24 +308,21 @@ static int await_start(struct up_process *p, int calls, struct diag *reterr_diag
 
 static int start_server(struct up_process *p, struct diag *reterr_diag)
 {
+	static char command[] = "up-server";
 	int calls[2] = {-1, -1}, questions[2] = {-1, -1}, r = make_sockets(calls, questions);
-	/* Above the numbers that they get in the new process. */
-	_cleanup_close_ int their_calls = r < 0 ? -1 : fcntl(calls[1], F_DUPFD_CLOEXEC, 16);
-	_cleanup_close_ int theirs = r < 0 ? -1 : fcntl(questions[1], F_DUPFD_CLOEXEC, 16);
 	_cleanup_close_ int our_calls = calls[0];
+	const int theirs[] = {calls[1], questions[1]};
 	pid_t pid = 0;
 
-	cleanup_close(&calls[1]);
-	cleanup_close(&questions[1]);
 	cleanup_close(&p->questions);
 	p->questions = questions[0];
 	if (r == 0)
-		r = their_calls < 0 || theirs < 0 ? -errno : spawn(their_calls, theirs, &pid);
+		r = sandbox_spawn(command, theirs, ARRAY_SIZE(theirs), &pid);
+	cleanup_close(&calls[1]);
+	cleanup_close(&questions[1]);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot start the server's process: %s",
 				strerror(-r));
-	close(take_fd(&their_calls));
-	close(take_fd(&theirs));
 	set_server(p, -1, pid);
 	r = send_start(p, our_calls);
 	if (r == 0)

@@ -15,10 +15,11 @@
 #include "base/str.h"
 #include "base/types.h"
 #include "cli/serving.h"
+#include "sandbox/sandbox.h"
 
 /* The descriptors of the server's process. */
-#define UP_CALLS_FD 3
-#define UP_QUESTIONS_FD 4
+#define UP_CALLS_FD SANDBOX_FIRST_FD
+#define UP_QUESTIONS_FD (SANDBOX_FIRST_FD + 1)
 #define UP_MAX_TEXT (8u << 20) /* the agent's metrics, a path */
 
 enum up_message {

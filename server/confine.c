@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the process of a server may use, by its options: for server/sandbox. */
+/* What the process of a server may use, by its options: for lib/sandbox. */
 #include <dirent.h>
 #include <errno.h>
 #include <libgen.h>

@@ -8,7 +8,7 @@
 #include "server/api/api.h"
 #include "server/ingest/ingest.h"
 #include "server/net/net.h"
-#include "server/sandbox/sandbox.h"
+#include "sandbox/sandbox.h"
 #include "server/store/store.h"
 #include "server/symbols/symbols.h"
 
@@ -54,7 +54,7 @@ struct server;
 /* Opens the sockets at the addresses, and sets o->sockets. */
 int server_bind(struct server_options *o, struct diag *reterr_diag);
 /*
- * Shuts this process in behind the walls of server/sandbox, before server_start() and with one
+ * Shuts this process in behind the walls of lib/sandbox, before server_start() and with one
  * thread. It can use the store, its symbols and the sockets, read the folders where source files
  * and programs are, and connect to others only if the store or symbols are there. `secrets`: it can
  * also read the folders of certificates and tokens; else net_set_open() opens these files.

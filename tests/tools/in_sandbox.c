@@ -36,7 +36,7 @@
 #include <unistd.h>
 
 #include "base/privilege.h"
-#include "server/sandbox/sandbox.h"
+#include "sandbox/sandbox.h"
 
 static void tell(const char *name, long result)
 {

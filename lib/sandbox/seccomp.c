@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "base/vec.h"
-#include "server/sandbox/sandbox.h"
+#include "sandbox/sandbox.h"
 
 #if defined(__x86_64__)
 #define ARCH AUDIT_ARCH_X86_64

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/sandbox/sandbox.h"
+#include "sandbox/sandbox.h"
 
 #include <errno.h>
 #include <sys/prctl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The walls around the process of the server, which parses what anybody sends. Behind them it can
- * use only the system calls that a server needs (seccomp), and only the directories that it was
- * given (Landlock); both hold until the process ends. doc/design/0014-privileges.md
+ * Processes of their own for what parses foreign bytes, and the walls around them. Behind the walls
+ * a process can use only the system calls that its work needs (seccomp), and only the directories
+ * that it was given (Landlock); both hold until the process ends. doc/design/0014-privileges.md
  */
 #pragma once
 
@@ -12,6 +12,14 @@
 #include "base/types.h"
 
 #define SANDBOX_MAX_PLACES 64
+#define SANDBOX_FIRST_FD 3 /* of the descriptors that a new process is given */
+#define SANDBOX_MAX_FDS 4
+
+/*
+ * Starts this program again, as `culprit COMMAND`. The new process has standard error, copies of
+ * these descriptors from SANDBOX_FIRST_FD on, and nothing else that is open here. A negative errno.
+ */
+int sandbox_spawn(char *command, const int *fds, u32 n, pid_t *ret);
 
 struct sandbox_options {
 	/* Directories whose files it may change, and directories or files that it may read. */

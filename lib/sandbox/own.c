@@ -18,7 +18,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "server/sandbox/sandbox.h"
+#include "sandbox/sandbox.h"
 
 #define MAX_DEPTH 8
 #define OTHERS_WRITE (S_IWGRP | S_IWOTH)
