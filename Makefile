@@ -33,7 +33,7 @@ check-root: all ## live tests: needs root and BPF
 	$(PYTEST) tests/live $(PYTEST_ARGS)
 
 check-root-quick: all ## live tests: the core, those that a change concerns, a third of the rest by turns
-	files=$$(tools/choose-tests tests/live) && $(PYTEST) $$files
+	files=$$(tools/choose-tests tests/live) && $(PYTEST) $$files -m "not slow"
 
 # Long tests (recordings of JVMs, decompression bombs, slow clients) run only with check-server itself.
 check-server: all ## the server and its clients (pytest); needs no privilege

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "agent/export/export.h"
+#include "agent/parser/parser.h"
 #include "agent/pipeline/pipeline.h"
 #include "agent/symbolize/symbolize.h"
 #include "base/diag.h"
@@ -27,9 +28,10 @@
 
 /* What to sample, and what profiles show. Lists are comma-separated; NULL: no restriction. */
 struct recording_options {
-	const char *events; /* as in sampler_event.name; NULL: SAMPLER_DEFAULT_EVENT */
-	u64 hz;		    /* samples per second on each CPU; 0: the event's default */
-	u64 period;	    /* events per sample, instead of a rate; 0: none */
+	struct parsers *parsers; /* borrowed until the end; parsers_start() */
+	const char *events;	 /* as in sampler_event.name; NULL: SAMPLER_DEFAULT_EVENT */
+	u64 hz;			 /* samples per second on each CPU; 0: the event's default */
+	u64 period;		 /* events per sample, instead of a rate; 0: none */
 	const char *pids, *comms;
 	const char *cgroups; /* paths below the cgroup v2 mount, or absolute */
 	const char *uids;    /* users, by name or number */

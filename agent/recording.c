@@ -171,6 +171,7 @@ static int start_pipeline(const struct recording_options *o, const struct record
 {
 	_cleanup_selection_ struct selection s = {};
 	struct pipeline_options po = {
+		.parsers = o->parsers,
 		.keep_times = o->keep_times || o->last_s > 0,
 		.memory_limit_bytes = l->tables_bytes ? l->tables_bytes : o->memory_limit_mb << 20,
 		.max_section = l->max_section,

@@ -101,6 +101,7 @@ static int reload(void *userdata, struct agent_options *ret)
 	if (!str_same(c.listen.metrics, now->listen.metrics))
 		log_warn("--metrics stays %s until a restart",
 			 now->listen.metrics ? now->listen.metrics : "off");
+	c.sampling.what.parsers = now->sampling.what.parsers;
 	*ret = options_of(&c);
 	return 1;
 }
@@ -123,6 +124,7 @@ int cmd_agent(int argc, char **argv)
 {
 	struct cli c = {.argc = argc, .argv = argv};
 	struct agent_options options;
+	struct parsers *parsers = NULL;
 	struct agent *agent;
 	struct diag diag = {};
 	int first, e = parse(&c, &first);
@@ -134,14 +136,20 @@ int cmd_agent(int argc, char **argv)
 				 argv[first]);
 	signals_catch_end();
 	signals_catch_reload();
-	options = options_of(&c);
-	e = privilege_keep(agent_capabilities(), &diag);
-	if (e < 0)
-		return cli_fail(e, &diag);
-	e = agent_create(&options, &diag, &agent);
-	if (e < 0)
-		return cli_fail(e, &diag);
-	e = run(&c, agent);
-	agent_destroy(agent);
+	e = parsers_start(&diag, &parsers);
+	if (e == 0)
+		e = privilege_keep(agent_capabilities(), &diag);
+	if (e == 0) {
+		c.sampling.what.parsers = parsers;
+		options = options_of(&c);
+		e = agent_create(&options, &diag, &agent);
+	}
+	if (e == 0) {
+		e = run(&c, agent);
+		agent_destroy(agent);
+	} else {
+		e = cli_fail(e, &diag);
+	}
+	parsers_stop(parsers);
 	return e;
 }

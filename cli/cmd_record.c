@@ -188,7 +188,8 @@ static void print_summary(struct record *r, const struct profile *p)
 	getrusage(RUSAGE_SELF, &usage);
 	seconds = (double)st.sampler.elapsed_ns / 1e9;
 	own = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-	      (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+	      (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6 +
+	      (double)st.tables.parser_cpu_ns / 1e9;
 	/* With --last, that is less than what was sampled. */
 	fprintf(stderr, "%llu samples of %llu processes in %.1f s; ", p->quality.samples,
 		st.processes, (double)p->duration_ns / 1e9);
@@ -212,8 +213,8 @@ static void print_summary(struct record *r, const struct profile *p)
 	if (sym.kernel_hidden && !r->sampling.what.user_only)
 		fprintf(stderr,
 			"  kernel symbols are hidden: run as root, or set sysctl kernel.kptr_restrict=0\n");
-	fprintf(stderr, "culprit itself: %.2f s CPU, %ld MB resident, %llu MB in BPF maps\n", own,
-		usage.ru_maxrss / 1024,
+	fprintf(stderr, "culprit itself: %.2f s CPU, %llu MB resident, %llu MB in BPF maps\n", own,
+		((u64)usage.ru_maxrss >> 10) + (st.tables.parser_bytes >> 20),
 		(st.sampler.map_bytes + st.tables.chunk_bytes + (1 << 19)) >> 20);
 	if (r->sampling.verbose)
 		print_counters(&st);
@@ -258,13 +259,18 @@ static int record(struct record *r)
 	what->keep_times = strcmp(r->format->name, "firefox") == 0;
 	what->last_s = r->args.last_s;
 	what->follow = r->command ? command_pid(r->command) : 0;
-	e = recording_create(what, &diag, &r->recording);
-	if (e < 0)
-		return cli_fail(e, &diag);
-	e = run(r);
+	e = parsers_start(&diag, &what->parsers);
 	if (e == 0)
-		e = write_result(r);
-	recording_destroy(r->recording);
+		e = recording_create(what, &diag, &r->recording);
+	if (e < 0) {
+		e = cli_fail(e, &diag);
+	} else {
+		e = run(r);
+		if (e == 0)
+			e = write_result(r);
+		recording_destroy(r->recording);
+	}
+	parsers_stop(what->parsers);
 	return e;
 }
 

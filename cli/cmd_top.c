@@ -405,11 +405,16 @@ int cmd_top(int argc, char **argv)
 		t.args.batch = true;
 	signals_catch_end();
 	sampling_apply(&t.sampling);
-	r = recording_create(&t.sampling.what, &diag, &t.recording);
-	if (r < 0)
-		return cli_fail(r, &diag);
-	r = run(&t);
-	picture_deinit(&t.picture);
-	recording_destroy(t.recording);
+	r = parsers_start(&diag, &t.sampling.what.parsers);
+	if (r == 0)
+		r = recording_create(&t.sampling.what, &diag, &t.recording);
+	if (r < 0) {
+		r = cli_fail(r, &diag);
+	} else {
+		r = run(&t);
+		picture_deinit(&t.picture);
+		recording_destroy(t.recording);
+	}
+	parsers_stop(t.sampling.what.parsers);
 	return r;
 }

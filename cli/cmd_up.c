@@ -139,6 +139,7 @@ static int reload(void *userdata, struct agent_options *ret)
 		return -EINVAL;
 	up_process_reload(now->server);
 	serving_changed(&now->given, &u.serving);
+	u.sampling.what.parsers = now->sampling.what.parsers;
 	*ret = options_of(&u, &now->local);
 	return 1;
 }
@@ -195,8 +196,10 @@ static int start_server(struct up *u, struct server_options *so, const struct pr
 		r = up_process_start(&o, reterr_diag, &u->server);
 	if (r < 0)
 		return r;
+	r = parsers_start(reterr_diag, &u->sampling.what.parsers);
 	u->port = net_port_of(so->sockets[SERVER_API]);
-	r = privilege_keep(agent_capabilities() | up_capabilities(), reterr_diag);
+	if (r == 0)
+		r = privilege_keep(agent_capabilities() | up_capabilities(), reterr_diag);
 	if (r == 0)
 		r = up_process_keep(u->server, reterr_diag);
 	if (r < 0)
@@ -218,12 +221,15 @@ static int run(struct up *u)
 	e = find_user(u, &found, &user, &diag);
 	if (e == 0)
 		e = start_server(u, &so, user, &diag);
-	if (e < 0)
+	if (e < 0) {
+		parsers_stop(u->sampling.what.parsers);
 		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-e));
+	}
 	/* The server refuses larger requests, whoever sends them. */
 	u->local.max_bytes = MIN(u->serving.max_request_mib, (u64)4) << 20;
 	/* The agent ends first: its last profiles go to the server. */
 	e = run_agent(u);
+	parsers_stop(u->sampling.what.parsers);
 	up_process_stop(u->server);
 	return e;
 }

@@ -22,6 +22,7 @@ static const struct cli_command commands[] = {
 	{"top", cmd_top, "show where the time goes right now, in the terminal"},
 	{"doctor", cmd_doctor, "check what works on this machine, and what to do about the rest"},
 	{"up-server", cmd_up_server, NULL}, /* which `up` starts */
+	{"parsers", cmd_parsers, NULL},	    /* which all that sample start */
 #endif
 	{NULL, NULL, NULL},
 };

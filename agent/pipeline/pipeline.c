@@ -142,7 +142,8 @@ static int create_parts(struct pipeline *p, const struct pipeline_options *o,
 				      .said = on_process_said,
 				      .arg = p};
 	struct runtimes_options ro = {.unmark = unmark, .arg = p, .budget = o->budget};
-	struct tables_options to = {.arena_fd = sampler_arena_fd(p->sampler),
+	struct tables_options to = {.parsers = o->parsers,
+				    .arena_fd = sampler_arena_fd(p->sampler),
 				    .processes_fd = sampler_processes_fd(p->sampler),
 				    .budget_bytes = o->memory_limit_bytes ? o->memory_limit_bytes
 									  : DEFAULT_TABLE_BYTES,

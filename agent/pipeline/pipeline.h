@@ -78,10 +78,11 @@ struct pipeline_counts {
 
 struct pipeline_options {
 	struct sampler_options sampler;
-	u64 memory_limit_bytes; /* for unwind tables; 0 = 256 MiB */
-	struct budget *budget;	/* of the process; borrowed, or NULL */
-	bool tight_memory;	/* the files that rows were built from are released at once */
-	u64 max_section;	/* larger sections of files are not read; 0: no limit */
+	struct parsers *parsers; /* borrowed */
+	u64 memory_limit_bytes;	 /* for unwind tables; 0 = 256 MiB */
+	struct budget *budget;	 /* of the process; borrowed, or NULL */
+	bool tight_memory;	 /* the files that rows were built from are released at once */
+	u64 max_section;	 /* larger sections of files are not read; 0: no limit */
 	bool keep_times;
 	/* A process was sampled, for the first time since the last reset or exec, or since more is
 	 * known about runtimes: whoever needs facts about it must read them now, while it lives.

@@ -569,14 +569,17 @@ void run_metrics(struct run *r, struct str *out)
 	metrics_of(out, "tables", tables_stat_fields, &r->stats.tables);
 	metrics_of(out, "runtimes", runtimes_stat_fields, &r->stats.runtimes);
 	metrics_of(out, "contexts", contexts_stat_fields, &r->stats.contexts);
+	METRIC("cpu_seconds_total", "CPU time of the agent, with that of its parser.",
+	       seconds_of(u.ru_utime) + seconds_of(u.ru_stime) +
+		       (double)r->stats.tables.parser_cpu_ns / 1e9);
+	METRIC("parser_cpu_seconds_total", "CPU time of the process that parses files.",
+	       (double)r->stats.tables.parser_cpu_ns / 1e9);
 	pthread_mutex_unlock(&r->lock);
 	METRIC("identity_labels_left_out_total", "Labels of processes omitted for lack of memory.",
 	       identities_left_out(r->options.identities));
-	METRIC("cpu_seconds_total", "CPU time of this process.",
-	       seconds_of(u.ru_utime) + seconds_of(u.ru_stime));
 	METRIC("memory_limit_bytes", "What --memory-limit allows.",
 	       budget_limit(r->options.budget));
-	METRIC("memory_bytes", "Memory in use: resident, and BPF maps.",
+	METRIC("memory_bytes", "Memory in use: resident, of the parser, and BPF maps.",
 	       budget_used(r->options.budget));
 	METRIC("resident_max_bytes", "Largest resident memory so far.", u.ru_maxrss * 1024);
 }

@@ -3,13 +3,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/vec.h"
 #include "base/worker.h"
 #include "symbol/debugfile.h"
 #include "unwind/unwind.h"
@@ -22,18 +26,18 @@
 struct loader_file {
 	struct loader *loader; /* borrowed */
 	void *user;
-	u32 n_jobs;		/* queued or running; belongs to the owner */
-	bool closed;		/* atomic */
-	int fd;			/* owned; -1: `elf` is open, or could not be opened */
-	struct elf_file *elf;	/* owned, like the next two */
-	struct elf_file *debug; /* NULL: there is none, or it has no unwind information */
-	struct unwind_source *source;
-	u32 n_rules; /* passed to the owner so far */
-	int error;   /* why `source` could not be created */
-	u8 *built;   /* owned: one bit for each page of the source */
-
-	struct unwind_rule *rules; /* owned: rules of a source that was freed; NULL: none was */
-	u64 asked_ns;		   /* belongs to the owner, like the next */
+	u32 n_jobs;	/* queued or running; belongs to the owner */
+	bool closed;	/* atomic */
+	int fd;		/* owned */
+	u64 size;	/* bytes, from fstat() */
+	u64 id;		/* for the parser */
+	u64 generation; /* of the parser that has it open; 0: none has */
+	bool given_up;	/* see loader.h */
+	u8 build_id[ELF_MAX_BUILD_ID];
+	u32 build_id_n;
+	vec(struct unwind_rule) rules; /* of its rows so far */
+	struct map built;	       /* pages → 1 */
+	u64 asked_ns;		       /* belongs to the owner, like the next */
 	struct loader_file *next, **prev;
 };
 
@@ -48,12 +52,17 @@ struct job {
 
 struct loader {
 	struct worker *worker;
-	int debug_root; /* borrowed */
+	struct parser *parser; /* the worker's */
+	int debug_root;	       /* borrowed */
 	u64 max_section;
-	struct budget *budget;	   /* borrowed, or NULL */
-	bool tight;		   /* belongs to the owner */
-	u32 *rows;		   /* the worker's memory for one page */
-	struct loader_file *files; /* belongs to the owner */
+	struct budget *budget; /* borrowed, or NULL */
+	s64 counted;	       /* the worker's: bytes of the parser that the budget counts */
+	u64 n_given_up;	       /* atomic */
+	bool tight, ending;    /* belong to the owner, like the next two */
+	struct loader_file *files;
+	u64 last_id;
+	pthread_mutex_t lock;
+	vec(u64) closing; /* under the lock: ids of files that the parser can close */
 };
 
 void loader_page_deinit(struct loader_page *p)
@@ -65,109 +74,135 @@ void loader_page_deinit(struct loader_page *p)
 
 /* ---- the worker ---- */
 
-/* The debug file is found by build-id only: the target controls the path. */
-static int add_debug_file(struct loader_file *f)
+static void close_files(struct loader *l)
 {
-	struct debugfile_place place = {.root_fd = f->loader->debug_root};
-	u64 n = unwind_source_info(f->source)->n_fdes;
-	int r = debugfile_find(f->elf, &place, &f->debug, NULL);
+	vec(u64) ids = {};
 
-	if (r == 0)
-		f->debug->max_memory = f->loader->max_section;
-
-	if (r < 0)
-		return r == -ENOMEM ? r : 0;
-	r = unwind_source_add_debug_file(f->source, f->debug);
-	if (r == 0 && unwind_source_info(f->source)->n_fdes == n) {
-		elf_file_destroy(f->debug);
-		f->debug = NULL;
-	}
-	return r;
+	pthread_mutex_lock(&l->lock);
+	ids.data = l->closing.data;
+	ids.n = l->closing.n;
+	l->closing.data = NULL;
+	l->closing.n = l->closing.cap = 0;
+	pthread_mutex_unlock(&l->lock);
+	parser_close(l->parser, ids.data, ids.n);
+	vec_deinit(&ids);
 }
 
-static int open_source(struct loader_file *f)
+/* The debug file is found by build-id only: the target controls the path. */
+static int open_file(struct loader *l, struct loader_file *f)
 {
-	int r = 0;
+	_cleanup_close_ int debug = debugfile_open_id(l->debug_root, f->build_id, f->build_id_n);
+	const struct parser_file opening = {.id = f->id,
+					    .fd = f->fd,
+					    .debug_fd = debug,
+					    .max_section = l->max_section,
+					    .rules = f->rules.data,
+					    .n_rules = (u32)f->rules.n};
+	int r = parser_open(l->parser, &opening);
 
-	if (!f->elf && f->fd >= 0) {
-		r = elf_file_open(f->fd, NULL, &f->elf);
-		f->fd = -1;
-	}
-	if (r == 0 && f->elf)
-		f->elf->max_memory = f->loader->max_section;
-	if (r == 0)
-		r = f->elf ? unwind_source_create(f->elf, &f->source) : -ENOEXEC;
-	if (r == 0)
-		r = add_debug_file(f);
-	if (r == 0 && f->rules)
-		r = unwind_source_continue(f->source, f->rules, f->n_rules);
-	if (r < 0 || f->built)
-		return r;
-	f->built = calloc(unwind_source_info(f->source)->n_pages / 8 + 1, 1);
-	return f->built ? 0 : -ENOMEM;
+	f->generation = r < 0 ? 0 : parser_generation(l->parser);
+	return r;
 }
 
 /* False: the page was built before, and nothing waits for it. */
 static bool is_wanted(struct loader_file *f, const struct job *j)
 {
-	const struct unwind_source_info *info = unwind_source_info(f->source);
-	u64 i = j->page.page - info->first_page;
-
-	return j->base.urgency == LOADER_NOW || i >= info->n_pages ||
-	       !(f->built[i / 8] & 1u << i % 8);
+	return j->base.urgency == LOADER_NOW || !map_get(&f->built, j->page.page);
 }
 
-static void note_built(struct loader_file *f, u64 page)
+static bool is_open(const struct loader *l, const struct loader_file *f)
 {
-	u64 i = page - unwind_source_info(f->source)->first_page;
-
-	f->built[i / 8] |= (u8)(1u << i % 8);
+	return f->generation && f->generation == parser_generation(l->parser);
 }
 
-/* Estimates the bytes that building takes; for an open source, the bytes that it computes. */
+/* Estimates the bytes that building takes; for an open file, the bytes that it computes. */
 static u64 estimate_bytes(const struct loader *l, const struct loader_file *f)
 {
-	struct stat st = {};
-	u64 n;
+	u64 n = MIN(f->size, l->max_section ? l->max_section : ~0ULL);
 
-	if (f->elf)
-		n = f->elf->size;
-	else
-		n = f->fd >= 0 && fstat(f->fd, &st) == 0 ? (u64)st.st_size : 0;
-	n = MIN(n, l->max_section ? l->max_section : ~0ULL);
-	return f->source ? n / 2 : n * 2;
+	return is_open(l, f) ? n / 2 : n * 2;
+}
+
+/* Stays so: what was built before stays, too. */
+static void give_up(struct loader *l, struct loader_file *f, int error)
+{
+	const char *what = error == -EIO	 ? "ended over"
+			   : error == -ETIMEDOUT ? "was too slow with"
+						 : "gave wrong rows for";
+	char link[32], path[512];
+	ssize_t n;
+
+	f->given_up = true;
+	__atomic_fetch_add(&l->n_given_up, 1, __ATOMIC_RELAXED);
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", f->fd);
+	n = readlink(link, path, sizeof(path));
+	log_warn("the process that parses files %s %.*s: stacks end in code of this file that is "
+		 "not loaded yet",
+		 what, n < 0 ? 6 : (int)n, n < 0 ? "a file" : path);
+}
+
+/*
+ * Again if the process had ended before. A process that ends over a page may have been killed by
+ * somebody, so the page has a second chance.
+ */
+static int ask_parser(struct loader *l, struct loader_file *f, u64 page, struct parser_page *ret)
+{
+	bool has_ended_one = false;
+	int r = -ESTALE;
+
+	close_files(l);
+	for (u32 i = 0; i < 3 && r == -ESTALE; i++) {
+		r = is_open(l, f) ? 0 : open_file(l, f);
+		if (r == 0)
+			r = parser_build(l->parser, f->id, page, (u32)f->rules.n, ret);
+		if (r == -EIO && !has_ended_one) {
+			has_ended_one = true;
+			r = -ESTALE;
+		}
+	}
+	if (r == -EIO || r == -ETIMEDOUT || r == -EPROTO)
+		give_up(l, f, r);
+	return r;
 }
 
 static int build_page(struct loader *l, struct job *j)
 {
 	struct loader_file *f = j->file;
 	struct loader_page *p = &j->page;
-	const struct unwind_rule *rules;
-	u32 n_rules;
+	struct parser_page got;
 	int r;
 
-	if (!f->source && !f->error)
-		f->error = open_source(f);
-	if (f->error)
-		return f->error;
+	if (f->given_up)
+		return -EIO;
 	if (!is_wanted(f, j))
 		return -EEXIST;
-	r = unwind_source_rows(f->source, p->page, l->rows, &p->n_rows);
+	r = ask_parser(l, f, p->page, &got);
 	if (r < 0)
 		return r;
-	p->n_lines = unwind_page_n_lines(p->n_rows);
+	p->n_rows = got.n_rows;
+	p->n_lines = unwind_page_n_lines(got.n_rows);
 	p->lines = calloc(p->n_lines, UNWIND_LINE_BYTES);
-	rules = unwind_source_rules(f->source, &n_rules);
-	p->n_rules = n_rules - f->n_rules;
-	p->rules = p->n_rules ? reallocarray(NULL, p->n_rules, sizeof(*rules)) : NULL;
-	if (!p->lines || (p->n_rules && !p->rules))
+	p->rules = got.n_rules ? reallocarray(NULL, got.n_rules, sizeof(*p->rules)) : NULL;
+	if (!p->lines || (got.n_rules && !p->rules) ||
+	    vec_reserve(&f->rules, f->rules.n + got.n_rules) < 0)
 		return -ENOMEM;
-	unwind_page_pack(l->rows, p->n_rows, p->lines);
-	if (p->n_rules)
-		memcpy(p->rules, rules + f->n_rules, p->n_rules * sizeof(*rules));
-	f->n_rules = n_rules;
-	note_built(f, p->page);
+	unwind_page_pack(got.rows, got.n_rows, p->lines);
+	p->n_rules = got.n_rules;
+	for (u32 i = 0; i < got.n_rules; i++) {
+		p->rules[i] = got.rules[i];
+		(void)vec_push(&f->rules, got.rules[i]);
+	}
+	(void)map_put(&f->built, p->page, 1);
 	return 0;
+}
+
+/* The parser's memory counts as this process's. */
+static void count_memory(struct loader *l)
+{
+	s64 now = (s64)parser_usage(l->parser).bytes;
+
+	budget_add_others(l->budget, now - l->counted);
+	l->counted = now;
 }
 
 static int build_in_budget(struct loader *l, struct job *j)
@@ -178,6 +213,8 @@ static int build_in_budget(struct loader *l, struct job *j)
 	if (!budget_begin(l->budget, room))
 		return -ENOBUFS;
 	r = build_page(l, j);
+	if (room)
+		count_memory(l);
 	budget_end(l->budget, room);
 	return r;
 }
@@ -206,48 +243,94 @@ static void do_job(void *arg, struct worker_job *base)
 
 /* ---- the owner ---- */
 
+static void flush(void *arg)
+{
+	struct loader *l = arg;
+
+	close_files(l);
+	if (budget_limit(l->budget))
+		count_memory(l);
+}
+
+static void flushed(void *arg)
+{
+	(void)arg;
+}
+
+/* The worker closes it in the parser: now, or before the next page if there is no memory. */
+static void close_in_parser(struct loader_file *f)
+{
+	struct loader *l = f->loader;
+	bool first;
+
+	if (!f->generation || l->ending)
+		return;
+	f->generation = 0;
+	pthread_mutex_lock(&l->lock);
+	first = !l->closing.n;
+	(void)vec_push(&l->closing, f->id);
+	pthread_mutex_unlock(&l->lock);
+	/* Its number is not used again, even if the parser keeps it open for lack of memory. */
+	f->id = ++l->last_id;
+	if (first)
+		(void)loader_call(l, flush, flushed, l);
+}
+
 static void file_free(struct loader_file *f)
 {
 	*f->prev = f->next;
 	if (f->next)
 		f->next->prev = f->prev;
-	free(f->rules);
-	unwind_source_destroy(f->source);
-	elf_file_destroy(f->debug);
-	elf_file_destroy(f->elf);
-	free(f->built);
+	vec_deinit(&f->rules);
+	map_deinit(&f->built);
 	if (f->fd >= 0)
 		close(f->fd);
 	free(f);
 }
 
+/* A file for an image that was read from memory: the vDSO. */
+static int file_of_image(const struct elf_file *elf)
+{
+	_cleanup_close_ int fd = memfd_create("image", MFD_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : pwrite(fd, elf->image, elf->size, 0);
+
+	if (n < 0)
+		return -errno;
+	return (u64)n == elf->size ? take_fd(&fd) : -ENOMEM;
+}
+
 int loader_open(struct loader *l, const struct elf_file *elf, void *user, struct loader_file **ret)
 {
 	struct loader_file *f = calloc(1, sizeof(*f));
-	int r = 0;
+	int r;
 
 	if (!f)
 		return -ENOMEM;
+	f->fd = elf->fd >= 0 ? fcntl(elf->fd, F_DUPFD_CLOEXEC, 0) : file_of_image(elf);
+	if (f->fd < 0) {
+		r = elf->fd >= 0 ? -errno : f->fd;
+		free(f);
+		return r;
+	}
 	f->loader = l;
 	f->user = user;
-	f->fd = -1;
-	if (elf->fd >= 0) {
-		f->fd = fcntl(elf->fd, F_DUPFD_CLOEXEC, 0);
-		r = f->fd < 0 ? -errno : 0;
-	} else {
-		r = elf_file_open_memory(elf->image, elf->size, NULL, &f->elf);
-	}
+	f->size = elf->size;
+	f->id = ++l->last_id;
+	f->build_id_n = elf->build_id_n;
+	memcpy(f->build_id, elf->build_id, elf->build_id_n);
 	f->next = l->files;
 	f->prev = &l->files;
 	if (f->next)
 		f->next->prev = &f->next;
 	l->files = f;
-	if (r < 0) {
-		file_free(f);
-		return r;
-	}
 	*ret = f;
 	return 0;
+}
+
+static void finish(struct loader_file *f)
+{
+	close_in_parser(f);
+	file_free(f);
 }
 
 void loader_close(struct loader_file *f)
@@ -257,7 +340,7 @@ void loader_close(struct loader_file *f)
 	__atomic_store_n(&f->closed, true, __ATOMIC_RELAXED);
 	f->user = NULL;
 	if (!f->n_jobs)
-		file_free(f);
+		finish(f);
 }
 
 static struct job *job_new(const struct job *like)
@@ -299,36 +382,6 @@ void loader_set_gentle(struct loader *l, bool gentle)
 	worker_set_gentle(l->worker, gentle);
 }
 
-/* Frees the source but keeps its rules. No jobs of the file exist, so the owner may do that. */
-static bool free_source(struct loader_file *f)
-{
-	const struct unwind_rule *rules;
-	struct unwind_rule *copy;
-	u32 n;
-
-	if (f->elf->fd < 0)
-		return false;
-	rules = unwind_source_rules(f->source, &n);
-	copy = reallocarray(NULL, n, sizeof(*copy));
-	if (!copy)
-		return false;
-	f->fd = fcntl(f->elf->fd, F_DUPFD_CLOEXEC, 0);
-	if (f->fd < 0) {
-		free(copy);
-		return false;
-	}
-	memcpy(copy, rules, n * sizeof(*copy));
-	free(f->rules);
-	f->rules = copy;
-	f->n_rules = n;
-	unwind_source_destroy(f->source);
-	elf_file_destroy(f->debug);
-	elf_file_destroy(f->elf);
-	f->source = NULL;
-	f->debug = f->elf = NULL;
-	return true;
-}
-
 /* Handles a job that the worker has finished. True: its result is still wanted. */
 static bool job_done(struct job *j)
 {
@@ -340,13 +393,13 @@ static bool job_done(struct job *j)
 	}
 	f->n_jobs--;
 	if (!f->closed) {
-		if (f->loader->tight && !f->n_jobs && !f->error && f->source)
-			(void)free_source(f);
+		if (f->loader->tight && !f->n_jobs)
+			close_in_parser(f);
 		return true;
 	}
 	loader_page_deinit(&j->page);
 	if (!f->n_jobs)
-		file_free(f);
+		finish(f);
 	return false;
 }
 
@@ -379,6 +432,18 @@ int loader_fd(const struct loader *l)
 void loader_set_budget(struct loader *l, struct budget *b)
 {
 	l->budget = b;
+	parser_set_limit(l->parser, budget_limit(b));
+}
+
+void loader_stats(const struct loader *l, struct loader_stats *ret)
+{
+	struct parser_usage u = parser_usage(l->parser);
+
+	*ret = (struct loader_stats){
+		.files_given_up = __atomic_load_n(&l->n_given_up, __ATOMIC_RELAXED),
+		.parser_cpu_ns = u.cpu_ns,
+		.parser_bytes = u.bytes,
+	};
 }
 
 void loader_set_max_section(struct loader *l, u64 bytes)
@@ -397,8 +462,10 @@ u32 loader_trim(struct loader *l, u64 idle_ns)
 	u32 n = 0;
 
 	for (struct loader_file *f = l->files; f; f = f->next)
-		if (!f->n_jobs && !f->error && f->source && now - f->asked_ns >= idle_ns)
-			n += free_source(f);
+		if (!f->n_jobs && f->generation && now - f->asked_ns >= idle_ns) {
+			close_in_parser(f);
+			n++;
+		}
 	return n;
 }
 
@@ -415,8 +482,9 @@ static void drop_job(void *arg, struct worker_job *base, bool ran)
 	free(j);
 }
 
-int loader_create(int debug_root, struct loader **ret)
+int loader_create(int debug_root, struct parsers *parsers, struct loader **ret)
 {
+	const struct parser_options po = {.parsers = parsers};
 	struct loader *l = calloc(1, sizeof(*l));
 	const struct worker_options o = {
 		.name = "loader",
@@ -432,8 +500,10 @@ int loader_create(int debug_root, struct loader **ret)
 	if (!l)
 		return -ENOMEM;
 	l->debug_root = debug_root;
-	l->rows = reallocarray(NULL, UNWIND_PAGE_BYTES, sizeof(*l->rows));
-	r = l->rows ? worker_create(&o, &l->worker) : -ENOMEM;
+	pthread_mutex_init(&l->lock, NULL);
+	r = parser_create(&po, &l->parser);
+	if (r == 0)
+		r = worker_create(&o, &l->worker);
 	if (r < 0) {
 		loader_destroy(l);
 		return r;
@@ -446,7 +516,11 @@ void loader_destroy(struct loader *l)
 {
 	if (!l)
 		return;
+	l->ending = true;
 	worker_destroy(l->worker);
-	free(l->rows);
+	budget_add_others(l->budget, -l->counted);
+	parser_destroy(l->parser);
+	vec_deinit(&l->closing);
+	pthread_mutex_destroy(&l->lock);
 	free(l);
 }

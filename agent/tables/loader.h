@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Builds unwind rows in a thread of its own, so that the thread that reads samples does not wait:
- * the first page of a large library takes some 50 ms.
+ * Gets unwind rows from a parser (agent/parser), in a thread of its own, so that the thread that
+ * reads samples does not wait: the first page of a large library takes some 50 ms.
  *
- *	owner ── jobs: (file, page), urgent ones first ─→ worker (lib/base/worker.h)
- *	owner ←─ pages: packed lines and new rules ────── worker
+ *	owner ── jobs: (file, page), urgent ones first ─→ worker (lib/base/worker.h) ─→ parser
+ *	owner ←─ pages: packed lines and new rules ────── worker ←─ checked rows ────── process
+ *
+ * A file gets no more pages after two parsers ended over one of its pages, or one hung or lied.
  *
  * A file belongs to the worker while it has jobs, and to the owner otherwise; an object in a queue
  * belongs to the thread that takes it out. Only `closed` is shared, a hint not to start unwanted
@@ -13,6 +15,7 @@
 #pragma once
 
 #include "abi/unwind.h"
+#include "agent/parser/parser.h"
 #include "base/budget.h"
 #include "base/types.h"
 #include "elf/elf.h"
@@ -41,11 +44,18 @@ struct loader_page {
 };
 void loader_page_deinit(struct loader_page *p);
 
+struct loader_stats {
+	u64 files_given_up; /* a parser ended, hung or lied over them */
+	u64 parser_cpu_ns;  /* CPU time of parsers */
+	u64 parser_bytes;   /* memory of the parser's process */
+};
+
 /*
  * Debug files provide .debug_frame for code that the file itself does not describe. They are
- * searched by build-id below `debug_root`, which is borrowed; -1: culprit's own root.
+ * searched by build-id below `debug_root`, which is borrowed, as the parsers are; -1: culprit's own
+ * root.
  */
-int loader_create(int debug_root, struct loader **ret);
+int loader_create(int debug_root, struct parsers *parsers, struct loader **ret);
 /* Borrowed. What does not fit in it is not built: -ENOBUFS. Call it before the first page. */
 void loader_set_budget(struct loader *l, struct budget *b);
 /* Larger sections are not read; 0: no limit. Call it before the first file. */
@@ -61,7 +71,7 @@ void loader_set_tight(struct loader *l, bool tight);
 void loader_destroy(struct loader *l);
 /* Readable when loader_take() has a page. */
 int loader_fd(const struct loader *l);
-/* The loader opens the file again: `elf` stays with the caller. */
+/* The loader keeps a copy of the descriptor, or of the image: `elf` stays with the caller. */
 int loader_open(struct loader *l, const struct elf_file *elf, void *user, struct loader_file **ret);
 /* Closes a file; its pages are not returned any more. */
 void loader_close(struct loader_file *f);
@@ -72,6 +82,7 @@ void loader_close(struct loader_file *f);
 int loader_ask(struct loader_file *f, const u64 *pages, u32 n, enum loader_urgency urgency);
 /* The worker calls fn(arg) before it builds more pages; loader_take() then calls done(arg). */
 int loader_call(struct loader *l, void (*fn)(void *arg), void (*done)(void *arg), void *arg);
+void loader_stats(const struct loader *l, struct loader_stats *ret);
 /* Whether there are jobs. */
 bool loader_busy(const struct loader *l);
 /* Whether the worker pauses after LOADER_LATER pages; initially not. */

@@ -86,7 +86,7 @@ int tables_create(const struct tables_options *o, struct tables **ret)
 	t->arg = o->arg;
 	r = lines_init(&t->lines, o->arena_fd, o->budget_bytes);
 	if (r == 0)
-		r = loader_create(-1, &t->loader);
+		r = loader_create(-1, o->parsers, &t->loader);
 	if (r == 0) {
 		loader_set_gentle(t->loader, true);
 		loader_set_max_section(t->loader, o->max_section);
@@ -746,9 +746,15 @@ u32 tables_slice_file(const struct tables *t, const struct slice *s, u64 avma, u
 
 void tables_stats(const struct tables *t, struct tables_stats *ret)
 {
+	struct loader_stats l;
+
 	*ret = t->stats;
 	ret->chunk_bytes = (u64)t->lines.n_parts * LINES_PER_CHUNK * UNWIND_LINE_BYTES;
 	ret->used_bytes = t->lines.used_lines * UNWIND_LINE_BYTES;
+	loader_stats(t->loader, &l);
+	ret->files_given_up = l.files_given_up;
+	ret->parser_cpu_ns = l.parser_cpu_ns;
+	ret->parser_bytes = l.parser_bytes;
 }
 
 #define COUNTER(member, help) STAT_COUNTER(struct tables_stats, member, help)
@@ -764,6 +770,9 @@ const struct stat_field tables_stat_fields[] = {
 	GAUGE(rules, "Rules that rows refer to."),
 	GAUGE(slices, "Sets of mappings that BPF has."),
 	COUNTER(no_room, "Times that a process had no room in BPF's map."),
+	COUNTER(files_given_up, "Files over which the process that parses them ended, hung or "
+				"lied: new stacks end in their code."),
+	GAUGE(parser_bytes, "Memory of the process that parses files."),
 	COUNTER(no_memory, "Times that unwind tables did not fit in memory: stacks end there."),
 	{},
 };

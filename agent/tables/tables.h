@@ -14,6 +14,7 @@
 #pragma once
 
 #include "abi/unwind.h"
+#include "agent/parser/parser.h"
 #include "agent/procman/procman.h"
 #include "base/budget.h"
 #include "base/stat.h"
@@ -23,11 +24,12 @@
 struct tables;
 
 struct tables_options {
-	int arena_fd;	       /* the array of maps; borrowed */
-	int processes_fd;      /* the process hash; borrowed */
-	u64 budget_bytes;      /* of chunks; one chunk is always open */
-	u64 max_section;       /* larger sections of files are not read; 0: no limit */
-	struct budget *budget; /* borrowed, or NULL: as loader_set_budget() */
+	struct parsers *parsers; /* borrowed */
+	int arena_fd;		 /* the array of maps; borrowed */
+	int processes_fd;	 /* the process hash; borrowed */
+	u64 budget_bytes;	 /* of chunks; one chunk is always open */
+	u64 max_section;	 /* larger sections of files are not read; 0: no limit */
+	struct budget *budget;	 /* borrowed, or NULL: as loader_set_budget() */
 	/* Returns the runtime (enum runtime_id) whose code a mapping contains. NULL: none. */
 	u32 (*runtime_of)(void *arg, const struct procman_process *p,
 			  const struct procman_mapping *m);
@@ -44,8 +46,11 @@ struct tables_stats {
 	u64 row_bytes; /* packed pages */
 	u64 rules;
 	u64 slices;
-	u64 no_room;   /* times that BPF's map had no room for a process */
-	u64 no_memory; /* times that the budget had no room */
+	u64 no_room;	    /* times that BPF's map had no room for a process */
+	u64 no_memory;	    /* times that the budget had no room */
+	u64 files_given_up; /* the three as in struct loader_stats */
+	u64 parser_cpu_ns;
+	u64 parser_bytes;
 };
 
 /*

@@ -37,6 +37,12 @@ void budget_set_outside(struct budget *b, s64 bytes)
 	__atomic_store_n(&b->outside, bytes, __ATOMIC_RELAXED);
 }
 
+void budget_add_others(struct budget *b, s64 bytes)
+{
+	if (b)
+		__atomic_fetch_add(&b->others, bytes, __ATOMIC_RELAXED);
+}
+
 u64 budget_limit(const struct budget *b)
 {
 	return b ? __atomic_load_n(&b->limit_bytes, __ATOMIC_RELAXED) : 0;
@@ -53,7 +59,8 @@ u64 budget_used(const struct budget *b)
 	if (sscanf(text, "%llu %llu", &size, &resident) != 2)
 		return 0;
 	used = (s64)(resident * (u64)sysconf(_SC_PAGESIZE)) +
-	       __atomic_load_n(&b->outside, __ATOMIC_RELAXED);
+	       __atomic_load_n(&b->outside, __ATOMIC_RELAXED) +
+	       __atomic_load_n(&b->others, __ATOMIC_RELAXED);
 	return (u64)MAX(used, (s64)0);
 }
 

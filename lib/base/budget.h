@@ -14,6 +14,7 @@
 struct budget {
 	u64 limit_bytes; /* atomic; 0: none */
 	s64 outside;	 /* atomic: memory of the process that is not resident (BPF maps) */
+	s64 others;	 /* atomic: memory of processes that work for this one */
 	int statm;	 /* owned: /proc/self/statm */
 	pthread_mutex_t lock;
 	pthread_cond_t freed;
@@ -27,8 +28,10 @@ void budget_deinit(struct budget *b);
 void budget_set_limit(struct budget *b, u64 bytes);
 /* Sets the memory that counts beside the resident memory. */
 void budget_set_outside(struct budget *b, s64 bytes);
+/* Counts more or less memory of processes that work for this one. NULL is fine. */
+void budget_add_others(struct budget *b, s64 bytes);
 u64 budget_limit(const struct budget *b);
-/* Bytes in use: resident memory plus the memory of budget_set_outside(). */
+/* Bytes in use: resident memory plus that of budget_set_outside() and budget_add_others(). */
 u64 budget_used(const struct budget *b);
 /* Whether more than this percentage of the limit is in use. */
 bool budget_is_over(const struct budget *b, u32 percent);

@@ -24,5 +24,5 @@ int sandbox_enter(const struct sandbox_options *o, struct diag *reterr_diag)
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return diag_set(reterr_diag, -EPERM, "cannot give up new privileges");
 	r = sandbox_restrict_files(o, reterr_diag);
-	return r < 0 ? r : sandbox_filter_calls(o->connects, reterr_diag);
+	return r < 0 ? r : sandbox_filter_calls(o, reterr_diag);
 }

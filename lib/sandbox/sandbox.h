@@ -26,6 +26,7 @@ struct sandbox_options {
 	const char *write[SANDBOX_MAX_PLACES], *read[SANDBOX_MAX_PLACES];
 	u32 n_write, n_read;
 	bool connects; /* it may connect to other machines */
+	bool computes; /* it opens nothing and starts nothing: it has what it is given */
 };
 
 /*
@@ -47,4 +48,4 @@ bool sandbox_is_of_store(const char *name);
 /* ---- its parts ---- */
 
 int sandbox_restrict_files(const struct sandbox_options *o, struct diag *reterr_diag);
-int sandbox_filter_calls(bool connects, struct diag *reterr_diag);
+int sandbox_filter_calls(const struct sandbox_options *o, struct diag *reterr_diag);

@@ -3,11 +3,14 @@
  * The filter of system calls. What is not in the table fails with EPERM, and clone3() and calls
  * that are newer than this table with ENOSYS, because glibc then uses what they replace.
  *
+ * A process that computes only has a list of its own, which opens and starts nothing.
+ *
  * Arguments are looked at where a call is harmless or not by them: new threads, but no new
  * processes or namespaces; signals to this process only; sockets to other machines only if it
  * connects().
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -15,6 +18,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -36,21 +40,57 @@
 	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |             \
 	 CLONE_NEWPID | CLONE_NEWNET)
 
-static const u16 allowed[] = {
-	/* files */
+/* For every process: what works on descriptors and memory that it has. */
+static const u16 computing[] = {
+	/* descriptors that it has */
 	SYS_read,
 	SYS_write,
 	SYS_readv,
 	SYS_writev,
 	SYS_pread64,
+	SYS_close,
+	SYS_lseek,
+	SYS_fstat,
+	SYS_recvfrom,
+	SYS_recvmsg,
+	SYS_sendto,
+	SYS_sendmsg,
+	SYS_ppoll,
+	/* memory */
+	SYS_munmap,
+	SYS_mremap,
+	SYS_madvise,
+	SYS_brk,
+	/* time, this process */
+	SYS_futex,
+	SYS_set_robust_list,
+	SYS_rseq,
+	SYS_sched_yield,
+	SYS_gettid,
+	SYS_getpid,
+	SYS_exit,
+	SYS_exit_group,
+	SYS_restart_syscall,
+	SYS_rt_sigaction,
+	SYS_rt_sigprocmask,
+	SYS_rt_sigreturn,
+	SYS_sigaltstack,
+	SYS_clock_gettime,
+	SYS_gettimeofday,
+	SYS_getrandom,
+#if defined(__x86_64__)
+	SYS_poll,
+#endif
+};
+
+/* For a server, besides. */
+static const u16 serving[] = {
+	/* files */
 	SYS_pwrite64,
 	SYS_preadv,
 	SYS_pwritev,
-	SYS_close,
-	SYS_lseek,
 	SYS_openat,
 	SYS_openat2,
-	SYS_fstat,
 	SYS_newfstatat,
 	SYS_statx,
 	SYS_statfs,
@@ -84,24 +124,14 @@ static const u16 allowed[] = {
 	SYS_pipe2,
 	/* memory */
 	SYS_mmap,
-	SYS_munmap,
-	SYS_mremap,
 	SYS_mprotect,
-	SYS_madvise,
 	SYS_msync,
 	SYS_mincore,
-	SYS_brk,
 	SYS_membarrier,
 	/* threads, time, this process */
-	SYS_futex,
-	SYS_set_robust_list,
 	SYS_get_robust_list,
-	SYS_rseq,
-	SYS_sched_yield,
 	SYS_sched_getaffinity,
 	SYS_getcpu,
-	SYS_gettid,
-	SYS_getpid,
 	SYS_getppid,
 	SYS_getuid,
 	SYS_geteuid,
@@ -113,22 +143,12 @@ static const u16 allowed[] = {
 	SYS_times,
 	SYS_sysinfo,
 	SYS_uname,
-	SYS_exit,
-	SYS_exit_group,
-	SYS_restart_syscall,
-	SYS_rt_sigaction,
-	SYS_rt_sigprocmask,
-	SYS_rt_sigreturn,
 	SYS_rt_sigtimedwait,
 	SYS_rt_sigpending,
-	SYS_sigaltstack,
 	SYS_setitimer,
 	SYS_nanosleep,
 	SYS_clock_nanosleep,
-	SYS_clock_gettime,
 	SYS_clock_getres,
-	SYS_gettimeofday,
-	SYS_getrandom,
 	SYS_timerfd_create,
 	SYS_timerfd_settime,
 	/* sockets that it has */
@@ -136,7 +156,6 @@ static const u16 allowed[] = {
 	SYS_epoll_create1,
 	SYS_epoll_ctl,
 	SYS_epoll_pwait,
-	SYS_ppoll,
 	SYS_pselect6,
 	SYS_accept,
 	SYS_accept4,
@@ -145,11 +164,7 @@ static const u16 allowed[] = {
 	SYS_getpeername,
 	SYS_getsockopt,
 	SYS_setsockopt,
-	SYS_recvfrom,
-	SYS_recvmsg,
 	SYS_recvmmsg,
-	SYS_sendto,
-	SYS_sendmsg,
 	SYS_sendmmsg,
 #if defined(__x86_64__)
 	SYS_open,
@@ -167,7 +182,6 @@ static const u16 allowed[] = {
 	SYS_alarm,
 	SYS_getrlimit,
 	SYS_epoll_wait,
-	SYS_poll,
 	SYS_select,
 #endif
 };
@@ -184,6 +198,14 @@ static const struct checked {
 	/* malloc() names its memory. */
 	{SYS_prctl, 0, 4, {PR_SET_NAME, PR_GET_NAME, 0x53564d41 /* PR_SET_VMA */, PR_GET_DUMPABLE}},
 	{SYS_prlimit64, 0, 1, {0}},
+};
+
+/* For a process that only computes: no memory with code, no new files. */
+static const struct checked narrow[] = {
+	{SYS_mmap, 2, 3, {PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE}},
+	{SYS_mprotect, 2, 3, {PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE}},
+	{SYS_newfstatat, 3, 1, {AT_EMPTY_PATH}}, /* glibc's fstat() */
+	{SYS_fcntl, 1, 2, {F_GETFD, F_GETFL}},
 };
 
 /* For a server that connects: for names, getaddrinfo() asks the kernel for addresses, too. */
@@ -268,14 +290,9 @@ static void allow_own_signals(struct program *p)
 	allow_checked(p, &own);
 }
 
-static void write_program(struct program *p, bool connects)
+static void allow_of_server(struct program *p, bool connects)
 {
-	load(p, offsetof(struct seccomp_data, arch));
-	unless_equal_skip(p, ARCH, 1);
-	add(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JA, 1, 0, 0));
-	answer(p, SECCOMP_RET_KILL_PROCESS);
-	load_call(p);
-	allow_calls(p, allowed, ARRAY_SIZE(allowed));
+	allow_calls(p, serving, ARRAY_SIZE(serving));
 	if (connects)
 		allow_calls(p, connecting, ARRAY_SIZE(connecting));
 	/* Each of these leaves the number loaded unless it answers. */
@@ -283,21 +300,35 @@ static void write_program(struct program *p, bool connects)
 		allow_checked(p, &checked[i]);
 	if (connects)
 		allow_checked(p, &sockets);
-	allow_own_signals(p);
 	allow_threads(p);
+}
+
+static void write_program(struct program *p, const struct sandbox_options *o)
+{
+	load(p, offsetof(struct seccomp_data, arch));
+	unless_equal_skip(p, ARCH, 1);
+	add(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JA, 1, 0, 0));
+	answer(p, SECCOMP_RET_KILL_PROCESS);
+	load_call(p);
+	allow_calls(p, computing, ARRAY_SIZE(computing));
+	if (!o->computes)
+		allow_of_server(p, o->connects);
+	for (size_t i = 0; o->computes && i < ARRAY_SIZE(narrow); i++)
+		allow_checked(p, &narrow[i]);
+	allow_own_signals(p);
 	/* Above the x32 calls of x86-64 there is nothing; newer calls have higher numbers. */
 	add(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, SYS_faccessat2, 0, 1));
 	answer(p, ANSWER(ENOSYS));
 	answer(p, ANSWER(EPERM));
 }
 
-int sandbox_filter_calls(bool connects, struct diag *reterr_diag)
+int sandbox_filter_calls(const struct sandbox_options *o, struct diag *reterr_diag)
 {
 	struct program p = {};
 	struct sock_fprog all;
 	int r;
 
-	write_program(&p, connects);
+	write_program(&p, o);
 	all = (struct sock_fprog){(unsigned short)p.code.n, p.code.data};
 	r = p.failed ? -ENOMEM : (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &all);
 	r = r < 0 && !p.failed ? -errno : r;

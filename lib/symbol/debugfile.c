@@ -74,17 +74,48 @@ static bool same_build_id(const struct elf_file *f, const u8 *id, u32 n)
 
 /* ---- by build-id ---- */
 
-static int by_build_id(const u8 *id, u32 n, int root_fd, struct elf_file **ret, char **ret_path)
+#define ID_PATH_BYTES 256
+
+static int path_of_id(const u8 *id, u32 n, char ret[ID_PATH_BYTES])
 {
-	char digits[2 * ELF_MAX_BUILD_ID + 1], path[256];
-	_cleanup_elf_file_ struct elf_file *f = NULL;
-	int r;
+	char digits[2 * ELF_MAX_BUILD_ID + 1];
 
 	if (n < 2 || n > ELF_MAX_BUILD_ID)
 		return -ENOENT;
 	text_hex(id, n, digits);
-	snprintf(path, sizeof(path), DEBUG_DIR "/.build-id/%.2s/%s.debug", digits, digits + 2);
-	r = open_elf(root_fd, path, &f);
+	snprintf(ret, ID_PATH_BYTES, DEBUG_DIR "/.build-id/%.2s/%s.debug", digits, digits + 2);
+	return 0;
+}
+
+int debugfile_open_id(int root_fd, const u8 *id, u32 n)
+{
+	char path[ID_PATH_BYTES];
+	int r = path_of_id(id, n, path);
+
+	return r < 0 ? r : debugfile_open_path(root_fd, path);
+}
+
+int debugfile_open_of(const struct elf_file *f, int fd, struct elf_file **ret)
+{
+	_cleanup_elf_file_ struct elf_file *debug = NULL;
+	int r = elf_file_open(fd, NULL, &debug);
+
+	if (r < 0)
+		return r;
+	if (!same_build_id(debug, f->build_id, f->build_id_n))
+		return -ENOENT;
+	*ret = take_ptr(debug);
+	return 0;
+}
+
+static int by_build_id(const u8 *id, u32 n, int root_fd, struct elf_file **ret, char **ret_path)
+{
+	_cleanup_elf_file_ struct elf_file *f = NULL;
+	char path[ID_PATH_BYTES];
+	int r = path_of_id(id, n, path);
+
+	if (r == 0)
+		r = open_elf(root_fd, path, &f);
 	if (r < 0)
 		return r;
 	if (!same_build_id(f, id, n))

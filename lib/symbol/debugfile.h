@@ -18,6 +18,10 @@ struct debugfile_place {
 
 /* Opens a regular file. The fd, or a negative errno. */
 int debugfile_open_path(int root_fd, const char *path);
+/* Opens the file of a build-id in the debug tree, unread. The fd, or a negative errno. */
+int debugfile_open_id(int root_fd, const u8 *id, u32 n);
+/* Takes `fd`, also on failure. -ENOENT: it is not the debug file of `f`, by build-id. */
+int debugfile_open_of(const struct elf_file *f, int fd, struct elf_file **ret);
 /* The debug file of `f`. `ret_path` (malloc()ed, may be NULL) is its path. */
 int debugfile_find(struct elf_file *f, const struct debugfile_place *p, struct elf_file **ret,
 		   char **ret_path);

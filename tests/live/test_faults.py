@@ -98,7 +98,7 @@ def test_a_signal_ends_it_early_with_the_result(culprit, programs, tmp_path, sig
     with p:
         of = other.pid if other else None
         while not of:
-            of = int(subprocess.run(["pgrep", "-P", str(p.pid)], capture_output=True, text=True).stdout or 0)
+            of = int(subprocess.run(["pgrep", "-x", "-P", str(p.pid), "recursion-gs"], capture_output=True, text=True).stdout or 0)
         wait_for_cpu(of, cpu_seconds(of) + 1)
         p.send_signal(sig)
         p.wait(60)

@@ -39,15 +39,22 @@ def status(pid):
         return dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
 
 
+def descendant(pid, name):
+    """The pid of the newest process below `pid` whose last argument is `name`, or None."""
+    out = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
+    for child in sorted(map(int, out.split()), reverse=True):
+        try:
+            arguments = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if arguments[-2:-1] == [name.encode()]:
+            return child
+    return None
+
+
 def server_of(u):
     """The server's process of a `culprit up`."""
-    with open(f"/proc/{u.process.pid}/task/{u.process.pid}/children", encoding="ascii") as f:
-        children = f.read().split()
-    if len(children) != 1:
-        # The keeper has started the next one.
-        out = subprocess.run(["pgrep", "-P", str(u.process.pid)], capture_output=True, text=True, check=False).stdout
-        children = out.split()
-    return int(children[0]) if children else None
+    return descendant(u.process.pid, "up-server")
 
 
 def secret_of(place, name, mode, uid=0):

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stands in the place of the server's process of `culprit up`: gives its privileges away and goes
- * behind the walls with the same calls, then tries what a hostile server would. Prints a line for
- * each attempt: its name, and "ok" or the name of the error.
+ * Stands in the place of the server's process of `culprit up`, or of a parser of files: gives its
+ * privileges away and goes behind the walls with the same calls, then tries what a hostile one
+ * would. Prints a line for each attempt: its name, and "ok" or the name of the error.
  *
  *	in_sandbox UID DIR PID PORT FILE...
+ *	in_sandbox --parser UID DIR PID PORT FILE...
  *	in_sandbox --open UID DIR PID PORT FILE...	as who started it, without walls
  *
  * UID and DIR as of the server; PID: a process of another user; PORT: somebody listens; FILEs that
@@ -142,9 +143,11 @@ static void try_thread(void)
 	tell("thread", errno ? -1 : pthread_join(t, NULL));
 }
 
-static int enter(const char *uid, const char *dir)
+static int enter(const char *uid, const char *dir, bool is_parser)
 {
-	struct sandbox_options o = {.write = {dir}, .n_write = 1, .read = {"/usr"}, .n_read = 1};
+	const struct sandbox_options of_parser = {.computes = true};
+	const struct sandbox_options of_server = {
+		.write = {dir}, .n_write = 1, .read = {"/usr"}, .n_read = 1};
 	struct privilege_user u;
 	struct diag d = {};
 	int r = privilege_find_user(uid, &u, &d);
@@ -152,7 +155,7 @@ static int enter(const char *uid, const char *dir)
 	if (r == 0)
 		r = privilege_drop(&u, &d);
 	if (r == 0)
-		r = sandbox_enter(&o, &d);
+		r = sandbox_enter(is_parser ? &of_parser : &of_server, &d);
 	if (r < 0)
 		fprintf(stderr, "in_sandbox: %s\n", d.text);
 	return r;
@@ -161,10 +164,11 @@ static int enter(const char *uid, const char *dir)
 int main(int argc, char **argv)
 {
 	bool open_air = argc > 1 && !strcmp(argv[1], "--open");
+	bool is_parser = argc > 1 && !strcmp(argv[1], "--parser");
 
-	argv += open_air;
-	argc -= open_air;
-	if (argc < 5 || (!open_air && enter(argv[1], argv[2]) < 0))
+	argv += open_air || is_parser;
+	argc -= open_air || is_parser;
+	if (argc < 5 || (!open_air && enter(argv[1], argv[2], is_parser) < 0))
 		return 2;
 	setvbuf(stdout, NULL, _IONBF, 0);
 	try_thread();

@@ -4,13 +4,30 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 
 #include "agent/tables/loader.h"
 #include "base/str.h"
 #include "base/vec.h"
+#include "parser_fixture.h"
 #include "run_tool.h"
 #include "unwind/unwind.h"
+
+static struct parsers *parsers;
+static pid_t starter;
+
+static void begin(void)
+{
+	parsers = start_parsers(parsers_serve, &starter);
+}
+
+static void end(void)
+{
+	parsers_stop(parsers);
+}
+
+TestSuite(loader, .init = begin, .fini = end);
 
 static struct elf_file *open_libc(void)
 {
@@ -74,7 +91,7 @@ Test(loader, builds_what_the_source_has)
 	cr_assert_eq(unwind_source_create(elf, &expected), 0);
 	info = unwind_source_info(expected);
 	cr_assert_gt(info->n_pages, 10);
-	cr_assert_eq(loader_create(-1, &l), 0);
+	cr_assert_eq(loader_create(-1, parsers, &l), 0);
 	cr_assert_eq(loader_open(l, elf, &n, &f), 0);
 	for (u32 i = 0; i < info->n_pages; i++)
 		cr_assert_eq(ask(f, info->first_page + i, (enum loader_urgency)(i % 3)), 0);
@@ -106,7 +123,7 @@ Test(loader, builds_twice_only_what_somebody_waits_for)
 	cr_assert_eq(unwind_source_create(elf, &s), 0);
 	first = unwind_source_info(s)->first_page;
 	unwind_source_destroy(s);
-	cr_assert_eq(loader_create(-1, &l), 0);
+	cr_assert_eq(loader_create(-1, parsers, &l), 0);
 	cr_assert_eq(loader_open(l, elf, NULL, &f), 0);
 	for (int i = 0; i < 3; i++) {
 		struct pollfd ready = {.fd = loader_fd(l), .events = POLLIN};
@@ -129,6 +146,140 @@ Test(loader, builds_twice_only_what_somebody_waits_for)
 	elf_file_destroy(elf);
 }
 
+static pid_t pid_of_parser(void)
+{
+	char path[64];
+	int pid = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", starter, starter);
+	f = fopen(path, "re");
+	cr_assert(f && fscanf(f, "%d", &pid) == 1);
+	(void)fclose(f);
+	return pid;
+}
+
+/* Pages of a new parser refer to the rules that the pages of the old one had. */
+Test(loader, goes_on_after_the_end_of_a_parser)
+{
+	vec(struct unwind_rule) rules = {};
+	struct elf_file *elf = open_libc();
+	struct unwind_source *expected;
+	struct loader_file *f;
+	struct loader_page p;
+	struct loader_stats stats;
+	struct loader *l;
+	pid_t first = 0;
+	u64 page;
+
+	cr_assert_eq(unwind_source_create(elf, &expected), 0);
+	page = unwind_source_info(expected)->first_page + 5;
+	cr_assert_eq(loader_create(-1, parsers, &l), 0);
+	cr_assert_eq(loader_open(l, elf, NULL, &f), 0);
+	for (u32 i = 0; i < 4; i++) {
+		cr_assert_eq(ask(f, page + i, LOADER_NOW), 0);
+		cr_assert(loader_take(l, true, &p));
+		for (u32 k = 0; k < p.n_rules; k++)
+			cr_assert_eq(vec_push(&rules, p.rules[k]), 0);
+		check_page(&p, rules.data, rules.n, expected);
+		loader_page_deinit(&p);
+		if (i % 2 == 0) {
+			cr_assert_neq(pid_of_parser(), first);
+			first = pid_of_parser();
+			cr_assert_eq(kill(first, SIGKILL), 0);
+		}
+	}
+	loader_stats(l, &stats);
+	cr_assert(stats.files_given_up == 0 && stats.parser_cpu_ns > 0 && stats.parser_bytes > 0);
+	/* Closed for lack of use, and opened again. */
+	cr_assert_eq(loader_trim(l, 0), 1);
+	cr_assert_eq(loader_trim(l, 0), 0);
+	cr_assert_eq(ask(f, page, LOADER_NOW), 0);
+	cr_assert(loader_take(l, true, &p));
+	check_page(&p, rules.data, rules.n, expected);
+	loader_page_deinit(&p);
+	loader_close(f);
+	loader_destroy(l);
+	unwind_source_destroy(expected);
+	elf_file_destroy(elf);
+	vec_deinit(&rules);
+}
+
+static int error_of_page(struct loader *l, struct loader_file *f, u64 page)
+{
+	struct loader_page p;
+	int error;
+
+	cr_assert_eq(ask(f, page, LOADER_NOW), 0);
+	cr_assert(loader_take(l, true, &p));
+	error = p.error;
+	loader_page_deinit(&p);
+	return error;
+}
+
+/* A parser that ends as soon as it is asked for a page. */
+static void end_one(int control)
+{
+	const struct parser_started started = {getpid()};
+	const struct parser_ended ended = {.status = 11};
+	_cleanup_str_ struct str data = {};
+	int socket = -1;
+	u32 kind;
+
+	cr_assert_eq(message_receive(control, 64, &kind, &data, &socket), 0);
+	cr_assert_eq(message_send(control, PARSER_ANSWER, &started, sizeof(started), -1), 0);
+	do
+		cr_assert_eq(message_receive(socket, PARSER_MAX_MESSAGE, &kind, &data, NULL), 0);
+	while (kind != PARSER_PAGE);
+	close(socket);
+	cr_assert_eq(message_receive(control, 64, &kind, &data, NULL), 0);
+	cr_assert_eq(kind, PARSER_END);
+	cr_assert_eq(message_send(control, PARSER_ANSWER, &ended, sizeof(ended), -1), 0);
+}
+
+static void end_one_then_serve(int control)
+{
+	end_one(control);
+	parsers_serve(control);
+}
+
+static void end_two_then_serve(int control)
+{
+	end_one(control);
+	end_one_then_serve(control);
+}
+
+Test(loader, gives_a_file_up_over_which_parsers_end)
+{
+	void (*const serve[])(int control) = {end_one_then_serve, end_two_then_serve};
+	struct elf_file *elf = open_libc();
+	u64 page = elf->segments[1].svma >> UNWIND_PAGE_SHIFT;
+
+	for (int i = 0; i < 2; i++) {
+		int want = i ? -EIO : 0; /* somebody may have killed the first */
+		struct loader_file *bad, *good;
+		struct loader_stats stats;
+		struct parsers *own;
+		struct loader *l;
+		pid_t pid;
+
+		own = start_parsers(serve[i], &pid);
+		cr_assert_eq(loader_create(-1, own, &l), 0);
+		cr_assert_eq(loader_open(l, elf, NULL, &bad), 0);
+		cr_assert_eq(loader_open(l, elf, NULL, &good), 0);
+		cr_assert_eq(error_of_page(l, bad, page), want);
+		cr_assert_eq(error_of_page(l, good, page), 0);
+		cr_assert_eq(error_of_page(l, bad, page + 1), want);
+		loader_stats(l, &stats);
+		cr_assert_eq(stats.files_given_up, i);
+		loader_close(bad);
+		loader_close(good);
+		loader_destroy(l);
+		parsers_stop(own);
+	}
+	elf_file_destroy(elf);
+}
+
 Test(loader, closes_files_that_are_worked_on)
 {
 	struct elf_file *elf = open_libc();
@@ -136,7 +287,7 @@ Test(loader, closes_files_that_are_worked_on)
 	struct loader *l;
 	struct loader_page p;
 
-	cr_assert_eq(loader_create(-1, &l), 0);
+	cr_assert_eq(loader_create(-1, parsers, &l), 0);
 	for (int round = 0; round < 20; round++) {
 		struct loader_file *a, *b;
 		u32 n = 0;
@@ -165,7 +316,7 @@ Test(loader, closes_files_that_are_worked_on)
 	for (int round = 0; round < 20; round++) {
 		struct loader_file *f;
 
-		cr_assert_eq(loader_create(-1, &l), 0);
+		cr_assert_eq(loader_create(-1, parsers, &l), 0);
 		cr_assert_eq(loader_open(l, elf, NULL, &f), 0);
 		for (u64 i = 0; i < 20; i++)
 			cr_assert_eq(ask(f, 8 + i, LOADER_LATER), 0);
@@ -208,7 +359,7 @@ static void rows_of_loader(const struct elf_file *elf, int debug_root, u64 page,
 	struct loader *l;
 	u32 n_index;
 
-	cr_assert_eq(loader_create(debug_root, &l), 0);
+	cr_assert_eq(loader_create(debug_root, parsers, &l), 0);
 	cr_assert_eq(loader_open(l, elf, NULL, &f), 0);
 	cr_assert_eq(ask(f, page, LOADER_NOW), 0);
 	cr_assert(loader_take(l, true, &p));

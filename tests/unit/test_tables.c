@@ -88,8 +88,9 @@ static enum loader_urgency last_urgency;
 static u32 page_rows = 100, page_rules = 2;
 static int page_error;
 
-int __wrap_loader_create(int debug_root, struct loader **ret);
+int __wrap_loader_create(int debug_root, struct parsers *parsers, struct loader **ret);
 void __wrap_loader_destroy(struct loader *l);
+void __wrap_loader_stats(const struct loader *l, struct loader_stats *ret);
 void __wrap_loader_set_gentle(struct loader *l, bool gentle);
 void __wrap_loader_set_max_section(struct loader *l, u64 bytes);
 void __wrap_loader_set_budget(struct loader *l, struct budget *b);
@@ -100,9 +101,9 @@ int __wrap_loader_ask(struct loader_file *f, const u64 *pages, u32 n, enum loade
 int __wrap_loader_call(struct loader *l, void (*fn)(void *), void (*done)(void *), void *arg);
 bool __wrap_loader_take(struct loader *l, bool wait, struct loader_page *ret);
 
-int __wrap_loader_create(int debug_root, struct loader **ret)
+int __wrap_loader_create(int debug_root, struct parsers *parsers, struct loader **ret)
 {
-	(void)debug_root;
+	(void)debug_root, (void)parsers;
 	*ret = (struct loader *)asked;
 	return 0;
 }
@@ -111,6 +112,12 @@ void __wrap_loader_destroy(struct loader *l)
 {
 	(void)l;
 	cr_assert_eq(n_open, 0, "files are closed before");
+}
+
+void __wrap_loader_stats(const struct loader *l, struct loader_stats *ret)
+{
+	(void)l;
+	*ret = (struct loader_stats){};
 }
 
 void __wrap_loader_set_gentle(struct loader *l, bool gentle)
