@@ -2,8 +2,8 @@
 /*
  *	bench_store URL [ROWS]
  *	bench_store URL 0 MINUTES [RUNS [QUESTION]]
- *					only queries a store that was written before: each question,
- *					or that of this number (from 0), warm so many times
+ *		only queries a store that was written before: each question, or the one of this
+ *		number (from 0), warm so many times
  *
  * A store under the load of an hour of work: the time to write rows, their size, and the time of
  * queries. URL as in --store: a directory for SQLite, clickhouse://…; the store must be empty.
@@ -17,8 +17,8 @@
  *
  * Times of writing are those of store_batch_init(), write() and maintain(), in one thread, without
  * the time to make the data. The time of a query includes all work up to the profile or the
- * numbers. Warm is the median of RUNS (5); cold is with the store reopened and its files dropped from
- * the page cache (SQLite only).
+ * numbers. Warm is the median of RUNS (5); cold is with the store reopened and its files dropped
+ * from the page cache (SQLite only).
  */
 #include <errno.h>
 #include <fcntl.h>
