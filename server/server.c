@@ -71,20 +71,11 @@ static u64 last_time_in_use(const struct server *s)
 
 static void save_time(struct server *s, u64 ms)
 {
-	_cleanup_str_ struct str part = {};
-	_cleanup_close_ int fd = -1;
 	char text[32];
 	int n = snprintf(text, sizeof(text), "%llu\n", ms);
 
-	if (!s->clock_file)
-		return;
-	str_printf(&part, "%s.part", s->clock_file);
-	fd = open(str_get(&part), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd >= 0 && io_write_all(fd, text, (size_t)n) == 0 &&
-	    rename(str_get(&part), s->clock_file) == 0)
+	if (s->clock_file && io_replace(s->clock_file, text, (size_t)n) == 0)
 		s->saved_ms = ms;
-	else
-		unlink(str_get(&part));
 }
 
 static void say_step(struct server *s, const struct clock_times *t, bool first)

@@ -2,7 +2,12 @@
 #include "base/io.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
 
 int io_write_all(int fd, const void *data, size_t n)
 {
@@ -19,4 +24,22 @@ int io_write_all(int fd, const void *data, size_t n)
 		n -= (size_t)w;
 	}
 	return 0;
+}
+
+int io_replace(const char *path, const void *data, size_t n)
+{
+	_cleanup_str_ struct str part = {};
+	_cleanup_close_ int fd = -1;
+	int r;
+
+	str_printf(&part, "%s.part", path);
+	if (part.failed)
+		return -ENOMEM;
+	fd = open(str_get(&part), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	r = fd < 0 ? -errno : io_write_all(fd, data, n);
+	if (r == 0 && rename(str_get(&part), path) < 0)
+		r = -errno;
+	if (r < 0)
+		unlink(str_get(&part));
+	return r;
 }

@@ -5,3 +5,8 @@
 
 /* Writes all n bytes, across interruptions and partial writes. 0 or a negative errno. */
 int io_write_all(int fd, const void *data, size_t n);
+/*
+ * Replaces a file, which its owner alone may read: readers see the old content or the new one. 0 or
+ * a negative errno.
+ */
+int io_replace(const char *path, const void *data, size_t n);

@@ -61,25 +61,19 @@ static int load(struct api_call *c, struct arena *a, Pyroscope__GetSettingsRespo
 
 static int save(struct api_call *c, const Pyroscope__GetSettingsResponse *m)
 {
-	_cleanup_str_ struct str text = {}, part = {};
-	_cleanup_close_ int fd = -1;
+	_cleanup_str_ struct str text = {};
 	int r;
 
 	pbjson_write(&m->base, &text);
-	str_printf(&part, "%s.part", c->a->o.settings);
-	if (text.failed || part.failed)
+	if (text.failed)
 		return -ENOMEM;
 	if (text.n >= FILE_BYTES)
 		return diag_set(&c->d, -E2BIG, "settings have at most %d KiB together",
 				FILE_BYTES >> 10);
-	fd = open(str_get(&part), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	r = fd < 0 ? -errno : io_write_all(fd, str_get(&text), text.n);
-	if (r == 0 && rename(str_get(&part), c->a->o.settings) < 0)
-		r = -errno;
-	if (r == 0)
-		return 0;
-	unlink(str_get(&part));
-	return diag_set(&c->d, r, "%s cannot be written: %s", c->a->o.settings, strerror(-r));
+	r = io_replace(c->a->o.settings, str_get(&text), text.n);
+	return r < 0 ? diag_set(&c->d, r, "%s cannot be written: %s", c->a->o.settings,
+				strerror(-r))
+		     : 0;
 }
 
 static size_t find(const Pyroscope__GetSettingsResponse *m, const char *name)
