@@ -48,7 +48,6 @@ const char *api_elsewhere(const char *path)
 		{"/storegateway.v1.", PYROSCOPE},
 		{"/pyroscope/label", PYROSCOPE_OLD},
 		{"/pyroscope", PYROSCOPE},
-		{"/render", PYROSCOPE},
 		{"/label", PYROSCOPE_OLD},
 		{"/api/apps", PYROSCOPE_OLD},
 		{"/api/v1/status", PYROSCOPE},
