@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "agent/internal.h"
+#include "agent/probe/probe.h"
 #include "base/cleanup.h"
 #include "base/metrics.h"
 #include "base/vocab.h"
@@ -43,6 +44,8 @@ u64 agent_capabilities(void)
 
 	for (size_t i = 0; i < ARRAY_SIZE(needed); i++)
 		all |= 1ULL << needed[i];
+	if (probe_wants_admin())
+		all |= 1ULL << CAP_SYS_ADMIN;
 	return all;
 }
 

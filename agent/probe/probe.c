@@ -375,20 +375,24 @@ int probe_map_files(void)
 	return -ENOENT;
 }
 
-/* Debian's and Ubuntu's kernels have more values than 2, with which CAP_PERFMON is not enough. */
-static bool is_paranoid(void)
+bool probe_wants_admin(void)
 {
 	char text[16];
 
 	if (probe_read_text("/proc/sys/kernel/perf_event_paranoid", text, sizeof(text)) < 0)
 		return false;
-	return strtol(text, NULL, 10) > 2 && !(probe_caps() >> CAP_SYS_ADMIN & 1);
+	return strtol(text, NULL, 10) > 2;
+}
+
+static bool lacks_admin(void)
+{
+	return probe_wants_admin() && !(probe_caps() >> CAP_SYS_ADMIN & 1);
 }
 
 /* Explains why bpf() or perf_event_open() failed although the process has the capabilities. */
 static int refused(struct diag *diag, const char *call, int r)
 {
-	if ((r == -EPERM || r == -EACCES) && !strcmp(call, "perf_event_open") && is_paranoid())
+	if ((r == -EPERM || r == -EACCES) && !strcmp(call, "perf_event_open") && lacks_admin())
 		return diag_set(diag, -EPERM,
 				"%s() is refused: kernel.perf_event_paranoid is above 2, and then "
 				"this kernel wants CAP_SYS_ADMIN: sysctl -w "

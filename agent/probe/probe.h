@@ -41,6 +41,11 @@ int probe_require(struct diag *reterr_diag);
  * been read before; the answer holds until reboot.
  */
 int probe_features(struct probe_features *ret, struct diag *reterr_diag);
+/*
+ * Whether perf_event_open() needs CAP_SYS_ADMIN: kernels of Debian and Ubuntu do not accept
+ * CAP_PERFMON when kernel.perf_event_paranoid is above 2, and it is above 2 by default.
+ */
+bool probe_wants_admin(void);
 
 enum probe_status {
 	PROBE_OK,
