@@ -66,7 +66,8 @@ const struct option serving_access_options[] = {
 	OPTION_STRING("audit-log", 0, "FILE", A, audit_log,
 		      "log who changed symbols (default: audit.log in the store's directory)"),
 	OPTION_STRING("source-roots", 0, "DIR:...", A, source_roots,
-		      "show source and machine code of files below these directories only"),
+		      "show source and machine code of files below these directories only "
+		      "(default: all of / but /tmp, /var, /mnt, /media and system folders)"),
 	OPTION_FLAG("allow-clear-text", 0, A, clear_text,
 		    "take tokens without TLS from other machines, as behind a proxy"),
 	OPTION_U64("max-request", 0, "MIB", A, max_request_mib, 1, 1024,

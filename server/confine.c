@@ -56,25 +56,17 @@ static void may_read_roots(struct places *p, const char *roots)
 	}
 }
 
-/*
- * Without roots, source files and programs may be in any folder but those of the system's state:
- * api_open_public() judges each file there.
- */
+/* Without roots, source files and programs may be in any folder but some. */
 static void may_read_sources(struct places *p)
 {
-	static const char *const not [] = {".",		 "..",	 "boot", "dev", "etc",
-					   "lost+found", "proc", "root", "run", "sys"};
 	DIR *d = opendir("/");
 	struct dirent *e;
 
 	while (d && (e = readdir(d))) {
 		char path[sizeof(e->d_name) + 1];
-		bool is_state = false;
 
-		for (size_t i = 0; i < ARRAY_SIZE(not ); i++)
-			is_state |= !strcmp(e->d_name, not [i]);
 		snprintf(path, sizeof(path), "/%s", e->d_name);
-		if (!is_state)
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && api_shows_folder(path))
 			may_read(p, path);
 	}
 	if (d)

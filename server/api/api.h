@@ -32,6 +32,12 @@ typedef int api_mapped_fn(void *arg, int fd);
  */
 int api_find_mapped(const char *path, api_mapped_fn *fn, void *arg);
 
+/*
+ * Whether files at or below this path are shown without source_roots: not those in folders of the
+ * system's state, and in those where users and daemons leave files that they did not mean to show.
+ */
+bool api_shows_folder(const char *path);
+
 struct api_options {
 	struct store *store; /* borrowed, like ingest */
 	struct ingest *ingest;
@@ -39,7 +45,7 @@ struct api_options {
 	struct api_cost cost;
 	const char *audit_log;	  /* borrowed: path of a file that is appended to; NULL: none */
 	const char *settings;	  /* borrowed: path of a file; NULL: clients cannot keep settings */
-	const char *source_roots; /* borrowed: see api_open_public(); NULL: no limit */
+	const char *source_roots; /* borrowed: see api_open_public(); or NULL */
 	/* Appends the agent's metrics under `culprit up`; or NULL. */
 	void (*metrics)(void *userdata, struct str *out);
 	/* Appends what happened to this server to an open array (server/events.h); or NULL. */

@@ -126,7 +126,7 @@ int api_tree_options(struct api_call *c, struct profile_tree_options *o);
 
 /*
  * Opens a file that every user may read, below one of these directories (separated by colons; NULL:
- * anywhere). -EACCES, -ENOENT; -EPERM: elsewhere; -EINVAL: not a regular file.
+ * those of api_shows_folder()). -EACCES, -ENOENT; -EPERM: elsewhere; -EINVAL: not a regular file.
  */
 int api_open_public(const char *path, const char *roots, int *ret_fd);
 /* A sentence for the user that describes -EACCES, -EPERM or -ENOENT. */

@@ -28,7 +28,7 @@ struct walk {
 	int fd;			 /* owned: the directory reached, O_PATH */
 	char rest[2 * PATH_MAX]; /* to go */
 	u32 links;
-	const char *roots; /* borrowed; NULL: no limit */
+	const char *roots; /* borrowed; NULL: see api_shows_folder() */
 };
 
 static int restart(struct walk *w)
@@ -84,19 +84,31 @@ static bool is_below(const char *path, const char *root, size_t n)
 	return !strncmp(path, root, n) && (path[n] == '/' || !path[n]);
 }
 
+bool api_shows_folder(const char *path)
+{
+	static const char *const hidden[] = {"/boot",  "/dev", "/etc",	"/lost+found",
+					     "/media", "/mnt", "/proc", "/root",
+					     "/run",   "/sys", "/tmp",	"/var"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(hidden); i++)
+		if (is_below(path, hidden[i], strlen(hidden[i])))
+			return false;
+	return *path == '/';
+}
+
 /* Whether the open file is in one of these directories. */
 static bool is_in_roots(int fd, const char *roots)
 {
 	char link[32], path[PATH_MAX];
 	ssize_t n;
 
-	if (!roots)
-		return true;
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	n = readlink(link, path, sizeof(path) - 1);
 	if (n < 0)
 		return false;
 	path[n] = '\0';
+	if (!roots)
+		return api_shows_folder(path);
 	for (const char *at = roots; *at; at += strcspn(at, ":") + (at[strcspn(at, ":")] == ':'))
 		if (*at == '/' && is_below(path, at, strcspn(at, ":")))
 			return true;
@@ -175,7 +187,8 @@ int api_open_public(const char *path, const char *roots, int *ret_fd)
 const char *api_not_public(int r)
 {
 	if (r == -EPERM)
-		return "The file is outside of the server's --source-roots.";
+		return "The file is outside of the folders that this server shows; give the server "
+		       "--source-roots with the file's folder.";
 	return r == -ENOENT
 		       ? "The file is not on the server's machine."
 		       : "The file is not one that every user of the server's machine may read.";

@@ -135,7 +135,11 @@ def test_the_real_server_does_as_told(culprit, place):
     with socket.create_server(("127.0.0.1", 0)) as listener, up(culprit, store, "--period", "1") as u:
         wait_until_it_samples(u)
         port = listener.getsockname()[1]
-        calls = {"own": f'(int)open("{store}/profiles.db", 0)', "secret": f'(int)open("{secret}", 0)', "maps": f'(int)open("/proc/{u.process.pid}/maps", 0)',
+        left = [secret_of(place, "left", 0o644, 1234), pathlib.Path(tempfile.mkstemp(dir="/var/tmp")[1])]
+        os.chown(left[1], 1234, 1234)
+        left[1].chmod(0o644)
+        calls = {"own": f'(int)open("{store}/profiles.db", 0)', "usual": '(int)open("/usr/bin/env", 0)',
+                 "tmp": f'(int)open("{left[0]}", 0)', "var": f'(int)open("{left[1]}", 0)', "secret": f'(int)open("{secret}", 0)', "maps": f'(int)open("/proc/{u.process.pid}/maps", 0)',
                  "passwd": '(int)open("/etc/passwd", 0)', "bpf": "(long)syscall(321, 0, 0, 0)", "perf": "(long)syscall(298, 0, 0, 0, 0, 0)",
                  "socket": "(int)socket(2, 1, 0)", "setuid": "(int)setuid(0)", "fork": "(int)fork()",
                  "port": f"(int)connect(3, \"\\2\\0\\{port >> 8:o}\\{port & 255:o}\\177\\0\\0\\1\", 16)"}
@@ -144,7 +148,8 @@ def test_the_real_server_does_as_told(culprit, place):
                               capture_output=True, text=True, timeout=120, check=False)
         got = dict(re.findall(r"^(\w+)=(-?\d+)$", done.stdout, re.M))
         assert set(got) == set(calls), done.stdout + done.stderr
-        assert int(got.pop("own")) >= 0 and set(got.values()) == {"-1"}, got
+        left[1].unlink()
+        assert int(got.pop("own")) >= 0 and int(got.pop("usual")) >= 0 and set(got.values()) == {"-1"}, got
         # It lives on.
         now = time.time() * 1000
         assert u.wait_for(lambda: stats(u)["store"]["last"] > now, 60)

@@ -94,7 +94,7 @@ def test_files_that_show_more_to_root_are_not_shown(serve, open_folder):
     (open_folder / "through").symlink_to("/proc/self")
     pseudo = ["/proc/1/status", "/proc/iomem", "/proc/self/maps", "/proc/version", "/sys/kernel/vmcoreinfo",
               "/sys/kernel/uevent_seqnum", open_folder / "link", open_folder / "through" / "status"]
-    s = serve()
+    s = serve("--source-roots", f"{open_folder}:/proc:/sys")
     name_files(s, pseudo)
     for f in pseudo:
         a = source(s, f)
@@ -109,7 +109,7 @@ def test_nobody_learns_what_a_closed_folder_has(serve, open_folder):
     (open_folder / "out").symlink_to(closed / "nothing.c")
     (open_folder / "loop").symlink_to(open_folder / "loop")
     files = [closed / "there.c", closed / "nothing.c", open_folder / "in", open_folder / "out", open_folder / "loop"]
-    s = serve()
+    s = serve("--source-roots", f"{open_folder}:/proc:/sys")
     name_files(s, [*files, open_folder / "nothing.c"])
     answers = [source(s, f) for f in files]
     assert all(a["text"] == [] for a in answers) and len({a["why"] for a in answers}) == 1, answers
@@ -124,10 +124,24 @@ def test_links_between_open_folders_work(serve, open_folder):
     (open_folder / "up.c").symlink_to("b/../a/./app.c")
     (open_folder / "again.c").symlink_to(open_folder / "up.c")
     names = [open_folder / "b" / "app.c", open_folder / "up.c", open_folder / "again.c", f"{open_folder}//a/app.c"]
-    s = serve()
+    s = serve("--source-roots", f"{open_folder}:/proc:/sys")
     name_files(s, names)
     for n in names:
         assert source(s, n)["text"] == ["text"], n
+
+
+def test_files_of_folders_for_everybody_need_the_option(serve, open_folder):
+    """What somebody left readable in /tmp, mail or a spool is not shown to those who may ask the server."""
+    left = open_folder / "left.c"
+    left.write_text("text\n")
+    usual = next(f for f in pathlib.Path("/usr/include").rglob("*.h") if f.is_file() and not f.is_symlink())
+    for args, shown in (((), []), (("--source-roots", open_folder), ["text"])):
+        s = serve(*args)
+        name_files(s, [left, usual, "/etc/passwd"])
+        assert source(s, left)["text"] == shown
+        for f in ["/etc/passwd"] + ([] if shown else [left]):
+            assert source(s, f)["text"] == [] and "--source-roots" in source(s, f)["why"]
+        assert bool(source(s, usual)["text"]) == (not shown)
 
 
 def test_source_roots(serve, open_folder):

@@ -222,8 +222,10 @@ SPEEDSCOPE = {"$schema": "https://www.speedscope.app/file-format-schema.json", "
                             "samples": [[0, 1], [0, 1, 1], [0, 2], [0]], "weights": [4, 3, 2, 1]}]}
 
 
-def test_source(server, tmp_path):
+def test_source(serve, tmp_path):
     """The answer has values of lines, and the text only of a sampled file that every user may read."""
+    server = serve("--source-roots", f"{tmp_path}:/proc:/etc")
+
     def ask(file):
         return get(server, "/api/v1/source", file=str(file), type="", **{"from": "now-1h"})
 

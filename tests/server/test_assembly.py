@@ -83,6 +83,11 @@ def program(tmp_path):
     return p
 
 
+@pytest.fixture
+def server(serve, tmp_path):
+    return serve("--source-roots", f"{tmp_path}:/proc")
+
+
 def ask(server, file, function, **more):
     a = server.get("/api/v1/assembly", file=str(file), function=function, **{"from": "now-1h", **more})
     assert a.status == 200, a.text
@@ -231,7 +236,7 @@ class Up(Server):
     def __init__(self, executable, directory):
         self.context, self.scheme = None, "http"
         self.process = subprocess.Popen(
-            [executable, "up", "--user", "root", "--data-dir", str(directory), "--listen", "127.0.0.1:0", "--otlp-grpc", "off",
+            [executable, "up", "--user", "root", "--source-roots", os.path.dirname(directory), "--data-dir", str(directory), "--listen", "127.0.0.1:0", "--otlp-grpc", "off",
              "--otlp-grpc-old", "off", "--otlp-http", "off", "-F", "1", "--comm", "nobody"], stdout=subprocess.PIPE, text=True)
         self.ports = {"api": int(self.process.stdout.readline().rsplit(":", 1)[1].strip(" /\n"))}
 

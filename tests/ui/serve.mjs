@@ -11,7 +11,7 @@ export { folder, end as closeAll };
 
 /** A real server on a free port, or on the one given. */
 export async function serve(name, { port = 0, options = [] } = {}) {
-  const process = start(culprit, ["server", "--data-dir", join(folder, name), "--listen", `127.0.0.1:${port}`,
+  const process = start(culprit, ["server", "--source-roots", "/tmp", "--data-dir", join(folder, name), "--listen", `127.0.0.1:${port}`,
     "--otlp-grpc", "off", "--otlp-grpc-old", "off", "--otlp-http", "off", ...options], { stdio: ["ignore", "pipe", "inherit"] });
   const s = { process, port };
   for await (const line of createInterface(process.stdout)) {

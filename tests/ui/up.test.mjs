@@ -88,7 +88,7 @@ test("culprit up: the page follows this machine, by service, to the function", {
   for (const name of ["till", "till", "shelf"])
     busy(name);
   start(join(at, "mill"), [], { stdio: "ignore", env: { OTEL_SERVICE_NAME: "mill", OTEL_RESOURCE_ATTRIBUTES: "service.version=7" } });
-  const up = start(culprit, ["up", "--data-dir", join(folder, "data"), "--listen", "127.0.0.1:0", "--otlp-grpc", "off",
+  const up = start(culprit, ["up", "--source-roots", at, "--data-dir", join(folder, "data"), "--listen", "127.0.0.1:0", "--otlp-grpc", "off",
     "--otlp-grpc-old", "off", "--otlp-http", "off"], { stdio: ["ignore", "pipe", "inherit"] });
   const began = Date.now();
   const p = await openUrl(await saidUrl(up));
