@@ -5,10 +5,10 @@
  */
 #pragma once
 
+#include "sandbox/sandbox.h"
 #include "server/api/api.h"
 #include "server/ingest/ingest.h"
 #include "server/net/net.h"
-#include "sandbox/sandbox.h"
 #include "server/store/store.h"
 #include "server/symbols/symbols.h"
 

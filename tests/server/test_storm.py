@@ -136,7 +136,7 @@ def run_storm(place, clock, n, interval, beat, ca, half):
         part.wait()
 
     def see(line):
-        wait_for(lambda: re.search(line, s.stderr), line)
+        wait_for(lambda: re.search(line, s.stderr), line, 120)
 
     for change, line in ((lambda: clock.set(DAY), "later than expected"), (place.fill, "no space left"),
                          (lambda: clock.set(-DAY), "earlier than expected"), (None, None),
