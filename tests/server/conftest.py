@@ -261,8 +261,8 @@ def free_port():
         return s.getsockname()[1]
 
 
-def wait_for(condition, what):
-    end = time.monotonic() + WAIT_S
+def wait_for(condition, what, seconds=None):
+    end = time.monotonic() + (seconds or WAIT_S)
     while not condition():
         assert time.monotonic() < end, what
         time.sleep(0.02)

@@ -125,13 +125,23 @@ def check_events(server, tls):
 
 
 def run_storm(place, clock, n, interval, beat, ca, half):
-    """Returns what each part has seen, after: a clock ahead, then a full disk, then a clock behind, then room, then the
-    right time."""
+    """Returns what each part has seen."""
     s = place.server
     parts = {"probe": Part("probe", port=s.port, ca=ca),
              "agents": Part("agents", port=s.ports["otlp-grpc"], ca=ca, n=n, interval=interval, token=TOKEN),
              "questions": Part("questions", port=s.port, ca=ca, n=100, token=TOKEN),
              "strangers": Part("strangers", port=s.port, grpc=s.ports["otlp-grpc"], ca=ca, token=TOKEN, half=half)}
+    try:
+        return weather(place, clock, parts, beat)
+    finally:
+        for part in parts.values():
+            part.process.kill()
+            part.process.wait()
+
+
+def weather(place, clock, parts, beat):
+    """A clock ahead, then a full disk, then a clock behind, then room, then the right time."""
+    s = place.server
     for part in parts.values():
         part.wait()
 
