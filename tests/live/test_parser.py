@@ -18,7 +18,7 @@ import pytest
 
 from folded import by_comm
 from recorder import read, start_record
-from test_privileges import SERVER_UID, attempts, descendant, place, secret_of, status # noqa: F401 (place: a fixture)
+from test_privileges import SERVER_UID, attempts, descendant, secret_of, status
 from truth import PROGRAMS, Truth, Verdict, build
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to have what the parser gives away")
@@ -61,7 +61,7 @@ def end(p):
     assert p.wait(SEVERAL_S) == 0
 
 
-def test_what_a_hostile_parser_can_do(place): # noqa: F811
+def test_what_a_hostile_parser_can_do(place):
     files = [secret_of(place, "of_root", 0o600), secret_of(place, "public", 0o644), "/etc/passwd", "/proc/self/fd/1",
              "/proc/self/maps", "/proc/1/status"]
     with socket.create_server(("127.0.0.1", 0)) as listener, subprocess.Popen(["sleep", "60"], user=1234) as other:
@@ -166,7 +166,7 @@ def test_the_parser_ends_with_the_agent(culprit, tmp_path):
 
 
 @pytest.mark.parametrize("as_root", [True, False], ids=["root that cannot change its user", "capabilities only"])
-def test_with_fewer_rights(culprit, place, as_root): # noqa: F811
+def test_with_fewer_rights(culprit, place, as_root):
     """The parser gives away what it can, and one line says so if that is not all."""
     os.chown(place, 1234, 1234)
     out, own, command, options = place / "o.folded", place / "culprit", [culprit], {}
