@@ -30,8 +30,9 @@ static void may_read(struct places *p, const char *path)
 }
 
 /* The folder, because the next version of the file may be another file. */
-static void may_read_folder_of(struct places *p, const char *path)
+static void may_read_folder_of(void *arg, const char *path)
 {
+	struct places *p = arg;
 	char copy[PATH_MAX];
 
 	if (!path || strlen(path) >= sizeof(copy))
@@ -149,6 +150,7 @@ int server_confine(const struct server_options *o, bool secrets, struct diag *re
 	may_read(&p, "/etc/localtime");
 	if (!store || o->symbols.debuginfod_urls)
 		may_connect(&p);
+	store_each_file(o->store, may_read_folder_of, &p);
 	if (secrets) {
 		may_read_folder_of(&p, o->tls.cert);
 		may_read_folder_of(&p, o->tls.key);

@@ -32,7 +32,9 @@ struct store_limits {
  * store.h describes them.
  */
 struct store_ops {
-	const char *scheme;   /* of its URLs: "sqlite", "clickhouse" */
+	const char *scheme; /* of its URLs: "sqlite", "clickhouse" */
+	/* As store_each_file(); NULL: the URL names none. */
+	void (*each_file)(const char *where, void (*file)(void *arg, const char *path), void *arg);
 	bool where_is_a_path; /* the part after the scheme is the directory with the files */
 	int (*open)(const char *where, const struct store_limits *l, struct diag *reterr_diag,
 		    struct store **ret);

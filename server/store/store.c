@@ -95,6 +95,15 @@ const char *store_directory(const char *url)
 	return e && e->where_is_a_path ? where : NULL;
 }
 
+void store_each_file(const char *url, void (*file)(void *arg, const char *path), void *arg)
+{
+	const char *where;
+	const struct store_ops *e = find_engine(url, &where);
+
+	if (e && e->each_file)
+		e->each_file(where, file, arg);
+}
+
 static int find_copier(const char *url, const struct store_ops **ret, const char **ret_where,
 		       struct diag *reterr_diag)
 {

@@ -278,6 +278,8 @@ DEFINE_CLEANUP(store, struct store *, store_close)
 #define _cleanup_store_ _cleanup_(store)
 /* The local directory of the store at this URL, a part of `url`; NULL for one that has none. */
 const char *store_directory(const char *url);
+/* Calls `file` with the path of each file that the URL names: a password, a certificate. */
+void store_each_file(const char *url, void (*file)(void *arg, const char *path), void *arg);
 
 /*
  * Writes the whole batch or nothing. After 0 the batch survives kill -9. A batch with the `token`

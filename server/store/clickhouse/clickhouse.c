@@ -183,6 +183,7 @@ static int get_stats(struct store *base, struct store_stats *ret, struct diag *r
 const struct store_ops store_clickhouse = {
 	.scheme = "clickhouse",
 	.open = open_store,
+	.each_file = ch_each_file,
 	.close = close_store,
 	.write = ch_write,
 	.write_all = ch_write_all,

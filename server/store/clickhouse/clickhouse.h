@@ -182,6 +182,8 @@ struct ch_request {
 /* where: the URL after "clickhouse://". */
 int ch_config_parse(const char *where, struct ch_config *ret, struct diag *reterr_diag);
 void ch_config_deinit(struct ch_config *c);
+/* store_each_file() */
+void ch_each_file(const char *where, void (*file)(void *arg, const char *path), void *arg);
 /*
  * Runs a statement; ret (may be NULL) gets the answer. If no answer or a transient error comes, it
  * tries the next host, for config.retry_ms in total, and then fails with -EAGAIN. Other errors:

@@ -91,9 +91,9 @@ static int take_number(const char *name, const char *value, u64 max, u64 unit, u
 	return 0;
 }
 
-static int take_option(struct ch_config *c, const char *name, const char *value,
-		       struct diag *reterr_diag)
+static int take_option(void *arg, const char *name, const char *value, struct diag *reterr_diag)
 {
+	struct ch_config *c = arg;
 	const struct {
 		const char *name;
 		bool *flag;
@@ -128,7 +128,11 @@ static int take_option(struct ch_config *c, const char *name, const char *value,
 			name);
 }
 
-static int take_options(struct ch_config *c, const char *text, struct diag *reterr_diag)
+typedef int take_option_fn(void *arg, const char *name, const char *value,
+			   struct diag *reterr_diag);
+
+/* Calls a function with each option of "NAME=VALUE&...", decoded, until one fails. */
+static int each_option(const char *text, take_option_fn *take, void *arg, struct diag *reterr_diag)
 {
 	int r = 0;
 
@@ -141,7 +145,7 @@ static int take_options(struct ch_config *c, const char *text, struct diag *rete
 			r = take_decoded(&value, text + MIN(name_n + 1, n), n - MIN(name_n + 1, n),
 					 reterr_diag);
 		if (r == 0)
-			r = take_option(c, name, value, reterr_diag);
+			r = take(arg, name, value, reterr_diag);
 		free(name);
 		free(value);
 		text += n + (text[n] == '&');
@@ -219,7 +223,7 @@ int ch_config_parse(const char *where, struct ch_config *ret, struct diag *reter
 		r = take_decoded(&c.database, where + authority_n + 1, n - authority_n - 1,
 				 reterr_diag);
 	if (r == 0 && where[n])
-		r = take_options(&c, where + n + 1, reterr_diag);
+		r = each_option(where + n + 1, take_option, &c, reterr_diag);
 	if (r == 0)
 		r = take_hosts(&c, where + user_n, authority_n - user_n, reterr_diag);
 	if (r == 0)
@@ -231,6 +235,32 @@ int ch_config_parse(const char *where, struct ch_config *ret, struct diag *reter
 	else
 		ch_config_deinit(&c);
 	return r;
+}
+
+struct files {
+	void (*file)(void *arg, const char *path);
+	void *arg;
+};
+
+static int tell_file(void *arg, const char *name, const char *value, struct diag *reterr_diag)
+{
+	const struct files *f = arg;
+
+	(void)reterr_diag;
+	if (!strcmp(name, "ca") || !strcmp(name, "password-file"))
+		f->file(f->arg, value);
+	return 0;
+}
+
+void ch_each_file(const char *where, void (*file)(void *arg, const char *path), void *arg)
+{
+	struct files f = {.file = file, .arg = arg};
+	size_t n = strcspn(where, "?");
+	struct diag d = {};
+
+	/* ch_config_parse() says what is wrong with an option. */
+	if (where[n])
+		(void)each_option(where + n + 1, tell_file, &f, &d);
 }
 
 void ch_config_deinit(struct ch_config *c)
