@@ -130,7 +130,7 @@ export class Server {
       return this.json(r, { from, to, step, series, damaged: this.damaged });
     }
     case "/api/v1/flamegraph":
-      return this.json(r, { quality: { samples: 1, truncated: 0, unknown_frames: 0, frames: 1 } });
+      return this.json(r, { quality: { samples: 1, truncated: 0, unknown_frames: 0, frames: 1, limited: [] } });
     case "/api/v1/cost":
       return this.json(r, { factors: { currency: "USD", core_hour: 0.04, watts: 3.5, pue: 1.5, grams_per_kwh: 450 } });
     case "/api/v1/health":

@@ -142,6 +142,7 @@ export class Page {
 
   async hover(at) {
     await this.page.mouse.move(...(await this.point(at)));
+    await this.painted();
     return this.card();
   }
 

@@ -318,6 +318,7 @@ it("comparison: red grew, blue shrank, what is gone is told, absolute and normal
   // Both: gone 0–10, grew 10–30, new 30–50, shrank 50–90, steady 90–100 %.
   assert.match(await p.hover([2, 0.05]), /^gone .* change -200 samples \(gone\)/);
   await p.page.getByLabel("Widths").selectOption("before");
+  await p.painted();
   assert.match(await p.hover([2, 0.1]), /^gone /);
   await p.key("t");
   const rows = await p.rows();
