@@ -28,10 +28,6 @@ BPF_MAP_CREATE = 0
 BPF_MAP_TYPE_ARRAY = 2
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: takes many seconds; not part of ./check")
-
-
 def bpf_refusal():
     """Tries BPF and returns the reason why it does not work here, or None."""
     if os.geteuid() != 0:

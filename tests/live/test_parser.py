@@ -185,12 +185,15 @@ def test_with_fewer_rights(culprit, place, as_root):
             pytest.skip(done.stderr)
         command, options = [own], {"user": 1234, "group": 1234, "extra_groups": []}
     with subprocess.Popen([*command, "record", "-o", out, "-F", "499", "-d", "600"], stderr=subprocess.PIPE, text=True, **options) as p:
-        _, parser = parser_of(p.pid)
-        s = status(parser)
-        assert int(s["CapEff"], 16) == int(s["CapPrm"], 16) == 0 and (s["NoNewPrivs"], s["Seccomp"]) == ("1", "2")
-        assert s["Uid"].split() == ["0" if as_root else "1234"] * 4
-        truth = run_new_program(place, "after")
-        end(p)
+        try:
+            _, parser = parser_of(p.pid)
+            s = status(parser)
+            assert int(s["CapEff"], 16) == int(s["CapPrm"], 16) == 0 and (s["NoNewPrivs"], s["Seccomp"]) == ("1", "2")
+            assert s["Uid"].split() == ["0" if as_root else "1234"] * 4
+            truth = run_new_program(place, "after")
+            end(p)
+        finally:
+            p.kill()
         said = [line for line in p.stderr.read().splitlines() if "files of programs" in line]
     assert len(said) == as_root and all("as root, without capabilities" in line for line in said), said
     assert_exact(out, truth)

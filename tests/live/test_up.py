@@ -178,10 +178,12 @@ def test_up_shows_what_runs(culprit, programs, tmp_path):
 
 def test_something_is_there_within_ten_seconds(culprit, programs, tmp_path):
     with subprocess.Popen([f"{programs}/split-g", "20000"]) as busy:
-        with up(culprit, tmp_path / "store", "-F", "99") as u:
-            assert u.wait_for(lambda: spins(u, "split-g"), seconds=10)
-            assert u.end()[0] == 0
-        busy.terminate()
+        try:
+            with up(culprit, tmp_path / "store", "-F", "99") as u:
+                assert u.wait_for(lambda: spins(u, "split-g"), seconds=10)
+                assert u.end()[0] == 0
+        finally:
+            busy.kill()
 
 
 def test_metrics_while_the_agent_ends(culprit, tmp_path):

@@ -115,10 +115,6 @@ class Server:
         return status, time.monotonic() - begin
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: takes many seconds; not part of ./check")
-
-
 @pytest.fixture(scope="session")
 def executable():
     path = os.environ.get("CULPRIT") or os.path.join(TOP, "build/cli/culprit")
