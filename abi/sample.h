@@ -37,6 +37,7 @@ enum record_type {
 	RECORD_DEFERRED,
 	RECORD_ATTRIBUTES,
 	RECORD_EXEC,
+	RECORD_ASLEEP,
 };
 
 /* What a thread was working for when it was sampled. */
@@ -73,6 +74,24 @@ struct record_stack {
 };
 _Static_assert(sizeof(struct record_stack) == 24, "record_stack");
 
+#define SAMPLE_WAKES WAIT_N
+
+/* What a thread waits for, as far as BPF can tell. Unused bytes are 0. */
+enum wait_object_kind {
+	WAIT_OBJECT_NONE,
+	WAIT_OBJECT_FUTEX,
+	WAIT_OBJECT_INET,  /* a socket's peer */
+	WAIT_OBJECT_INET6, /* likewise */
+};
+
+struct wait_object {
+	__u16 kind;
+	__u16 port;	  /* INET: the peer's */
+	__u32 owner;	  /* FUTEX: the thread that held the lock when the wait began; 0: unknown */
+	__u64 address[2]; /* FUTEX: avma of the word; INET: 4 or 16 bytes */
+};
+_Static_assert(sizeof(struct wait_object) == 24, "wait_object");
+
 struct record_sample {
 	__u16 type;
 	__u16 source; /* sampler_config.source of the program that sent it */
@@ -87,8 +106,17 @@ struct record_sample {
 	__u64 start_stack;	      /* mm->start_stack, which identifies the process image */
 	__u64 event_attributes;	      /* id of the set of the event's attributes; 0: none */
 	struct sample_context context;
+	/*
+	 * For a wait: `value` is the time until what it waited for happened, `queued` the time from
+	 * then on until it ran again, in nanoseconds.
+	 */
+	__s64 queued;
+	__u32 wait; /* enum wait; SAMPLE_WAKES: the thread wakes `woken_tid`, and `value` is 0 */
+	__u32 woken_tid;
+	__u64 woken_ns; /* when what was waited for happened; 0: unknown */
+	struct wait_object object;
 };
-_Static_assert(sizeof(struct record_sample) == 128, "record_sample");
+_Static_assert(sizeof(struct record_sample) == 176, "record_sample");
 
 /* Layout of the bytes of an attribute set. No attribute is split; a text may be any bytes. */
 enum attributes_form {
@@ -149,8 +177,9 @@ struct walk_regs {
 	__u32 newborn; /* the thread has not returned from clone yet: no caller */
 };
 
+/* RECORD_ASLEEP: a thread that sleeps; n_copies is 0, because its memory is still there. */
 struct record_deferred {
-	struct record_sample sample; /* type RECORD_DEFERRED */
+	struct record_sample sample; /* type RECORD_DEFERRED or RECORD_ASLEEP */
 	struct walk_regs regs;
 	__u16 n_copies;
 	__u16 level; /* of its copies */
@@ -207,8 +236,13 @@ struct sampler_config {
 	__u32 has_obi;	     /* the map obi_spans is OBI's map */
 	__u32 source;	     /* the recording's source that these programs serve */
 	__u32 skip_kthreads; /* drop events of kernel threads */
-	__u32 n_fields;	     /* fields of the event that become attributes of samples */
-	__u64 pac_mask;	     /* arm64: the bits that pointer authentication uses */
+	__u32 whole_time; /* a clock's sample stands for what its thread has run since the last */
+	__u32 has_prev_state; /* sched_switch tells the state: since Linux 5.18 */
+	__u32 wakers;	      /* walk the stacks of those that wake others, too */
+	__u32 n_fields;	      /* fields of the event that become attributes of samples */
+	__u32 pad;
+	__u64 budget_ns; /* time that walks of waits may take in 10 ms on a CPU */
+	__u64 pac_mask;	 /* arm64: the bits that pointer authentication uses */
 	struct sampler_field fields[SAMPLER_MAX_FIELDS];
 };
 
@@ -217,6 +251,7 @@ struct sampler_control {
 	__u64 epoch;	 /* changed when user space forgot the stacks: BPF sends all again */
 	__u32 context_n; /* processes that publish contexts, plus 1 for OBI; 0: BPF reads none */
 	__u32 pad;
+	__u64 began_ns, ended_ns; /* what is recorded; CLOCK_MONOTONIC; 0: not yet */
 };
 
 #define SAMPLER_MAX_SOURCES 8 /* sources of a recording */

@@ -21,6 +21,14 @@ enum frame_kind {
 	FRAME_KIND_N
 };
 
+/* What a thread waits for. */
+enum wait {
+#define WAIT(id, ...) WAIT_##id,
+#include "abi/tbl/wait.tbl"
+#undef WAIT
+	WAIT_N
+};
+
 enum stop_reason {
 #define STOP(id, ...) STOP_##id,
 #include "abi/tbl/stop.tbl"

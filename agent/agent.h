@@ -30,6 +30,9 @@
 struct recording_options {
 	struct parsers *parsers; /* borrowed until the end; parsers_start() */
 	const char *events;	 /* as in sampler_event.name; NULL: SAMPLER_DEFAULT_EVENT */
+	bool off_cpu;		 /* waits, instead of `events` */
+	bool wall;		 /* the whole time of each thread, instead of `events` */
+	bool wakers;		 /* also who ended each wait */
 	u64 hz;			 /* samples per second on each CPU; 0: the event's default */
 	u64 period;		 /* events per sample, instead of a rate; 0: none */
 	const char *pids, *comms;

@@ -17,6 +17,7 @@ struct recording {
 	struct pipeline *pipeline;     /* owned, as the next */
 	struct recent *recent;	       /* what recording_profile() has to show */
 	struct symbolizer *symbolizer; /* owned */
+	bool whole_time;	       /* all sources make one profile */
 };
 
 /* How the always-on agent differs from a recording by itself. 0 and NULL: it does not. */

@@ -95,6 +95,15 @@ static int parse_uids(const struct list *l, struct diag *reterr_diag, u32 *ret)
 	return 0;
 }
 
+static const char *events_of(const struct recording_options *o)
+{
+	if (o->wall)
+		return SAMPLER_DEFAULT_EVENT "," SAMPLER_WAITS;
+	if (o->off_cpu)
+		return SAMPLER_WAITS;
+	return o->events ? o->events : SAMPLER_DEFAULT_EVENT;
+}
+
 static int choose_events(struct selection *s, const struct recording_options *o, u64 clock_hz,
 			 struct diag *reterr_diag)
 {
@@ -119,9 +128,18 @@ static int select_samples(struct selection *s, const struct recording_options *o
 	if (o->kernel_only && o->user_only)
 		return diag_set(reterr_diag, -EINVAL,
 				"--kernel-only and --user-only exclude each other");
-	if (list_init(&s->events, o->events ? o->events : SAMPLER_DEFAULT_EVENT) < 0 ||
-	    list_init(&s->pids, o->pids) < 0 || list_init(&s->comms, o->comms) < 0 ||
-	    list_init(&s->cgroups, o->cgroups) < 0 || list_init(&s->uids, o->uids) < 0)
+	if (o->off_cpu + o->wall + (o->events != NULL) > 1)
+		return diag_set(reterr_diag, -EINVAL,
+				"--event, --off-cpu and --wall exclude each other");
+	if (o->wakers && !o->off_cpu && !o->wall)
+		return diag_set(reterr_diag, -EINVAL,
+				"--wakers tells who ends waits: add --off-cpu or --wall");
+	if (o->off_cpu && o->hz)
+		return diag_set(reterr_diag, -EINVAL,
+				"--off-cpu follows each wait and has no rate: leave -F out");
+	if (list_init(&s->events, events_of(o)) < 0 || list_init(&s->pids, o->pids) < 0 ||
+	    list_init(&s->comms, o->comms) < 0 || list_init(&s->cgroups, o->cgroups) < 0 ||
+	    list_init(&s->uids, o->uids) < 0)
 		return -ENOMEM;
 	s->pid = calloc(s->pids.items.n + 1, sizeof(*s->pid)); /* and `follow` */
 	s->uid = calloc(s->uids.items.n + 1, sizeof(*s->uid));
@@ -139,6 +157,8 @@ static int select_samples(struct selection *s, const struct recording_options *o
 		.n_events = (u32)s->events.items.n,
 		.kernel_stacks = !o->user_only,
 		.user_stacks = !o->kernel_only,
+		.whole_time = o->wall,
+		.wakers = o->wakers,
 		.pids = s->pid,
 		.n_pids = (u32)s->pids.items.n,
 		.follow_forks = o->follow != 0,
@@ -227,6 +247,7 @@ int recording_open(const struct recording_options *o, const struct recording_lim
 		return diag_set(reterr_diag, r, "%s",
 				r == -ENOMEM ? "out of memory" : strerror(-r));
 	}
+	rec->whole_time = o->wall;
 	*ret = rec;
 	return 0;
 }
@@ -267,7 +288,10 @@ void recording_stop(struct recording *r)
 	pipeline_stop(r->pipeline);
 }
 
-/* Adds what the first source has in a batch to *sum, which is NULL before the first batch. */
+/*
+ * Adds what the first source has in a batch to *sum, which is NULL before the first batch; and what
+ * the others have, if all have one type.
+ */
 static int add_batch(struct recording *r, const struct pipeline_batch *b, struct profile **sum)
 {
 	struct profile *profiles[SAMPLER_MAX_SOURCES] = {};
@@ -278,6 +302,9 @@ static int add_batch(struct recording *r, const struct pipeline_batch *b, struct
 		e = profile_merge(*sum, profiles[0], &diag);
 	else if (e == 0)
 		*sum = take_ptr(profiles[0]);
+	for (u32 i = 1; i < SAMPLER_MAX_SOURCES && e == 0 && r->whole_time; i++)
+		if (profiles[i])
+			e = profile_merge(*sum, profiles[i], &diag);
 	for (u32 i = 0; i < SAMPLER_MAX_SOURCES; i++)
 		profile_destroy(profiles[i]);
 	return e;

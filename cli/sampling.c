@@ -22,6 +22,12 @@ const struct option sampling_options[] = {
 	OPTION_STRING("event", 'e', "EVENT,...", A, what.events,
 		      "events to sample: cpu-clock (default), page-faults, context-switches,\n"
 		      "cycles, cache-misses, a tracepoint CATEGORY:NAME ... (culprit-record(1))"),
+	OPTION_FLAG("off-cpu", 0, A, what.off_cpu,
+		    "record where threads wait, for what and how long, instead of events"),
+	OPTION_FLAG("wall", 0, A, what.wall,
+		    "record the whole time of each thread: running, waiting for a CPU, blocked"),
+	OPTION_FLAG("wakers", 0, A, what.wakers,
+		    "with --off-cpu or --wall: show above each wait who ended it"),
 	OPTION_U64("count", 'c', "N", A, what.period, 1, 1ULL << 40,
 		   "take a sample every N events, instead of at a frequency"),
 	OPTION_STRING("pid", 'p', "PID,...", A, what.pids, "only these processes"),

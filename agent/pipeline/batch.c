@@ -51,6 +51,8 @@ void pipeline_give_back(struct pipeline *p, struct pipeline_batch *b)
 	vec_deinit(&b->stacks);
 	vec_deinit(&b->entries);
 	vec_deinit(&b->events);
+	vec_deinit(&b->wakers);
+	map_deinit(&b->waker_index);
 	free(b);
 }
 
@@ -100,7 +102,9 @@ static u64 batch_bytes(const struct pipeline_batch *b)
 {
 	return b->frames.cap * sizeof(*b->frames.data) + b->stacks.cap * sizeof(*b->stacks.data) +
 	       b->entries.cap * sizeof(*b->entries.data) + b->events.cap * sizeof(*b->events.data) +
-	       (b->stack_index.cap + b->entry_index.cap + b->attributes_ids.cap) *
+	       b->wakers.cap * sizeof(*b->wakers.data) +
+	       (b->stack_index.cap + b->entry_index.cap + b->attributes_ids.cap +
+		b->waker_index.cap) *
 		       sizeof(struct map_slot) +
 	       b->attributes.cap_bytes;
 }

@@ -7,6 +7,12 @@
 /* The interval at which the ring is read if nothing is urgent; doubled at low rates. */
 #define PERIOD_MS 50
 
+/* The last wake-up of a thread. */
+struct waking {
+	u64 woken_ns;
+	struct pipeline_waker waker; /* `next` is not set */
+};
+
 struct pipeline {
 	struct procman *procman; /* owned, like the next five */
 	struct sampler *sampler;
@@ -33,6 +39,8 @@ struct pipeline {
 	bool closing;	/* nothing is parked, because the batch is about to be taken */
 	u64 given_up;
 	u64 batch_max; /* bytes of a batch; 0: no limit */
+	vec(struct waking) wakings;
+	struct map waking_index; /* tid → wakings */
 	u64 scratch[SAMPLE_MAX_FRAMES];
 	u64 lost[SAMPLER_MAX_SOURCES];	  /* of previous batches */
 	u64 no_room[SAMPLER_MAX_SOURCES]; /* samples dropped so far because the batch was full */

@@ -12,6 +12,7 @@
 #include "agent/pipeline/deferred.h"
 #include "agent/pipeline/processes.h"
 #include "agent/pipeline/records.h"
+#include "agent/pipeline/wakers.h"
 #include "base/clock.h"
 #include "base/vocab.h"
 
@@ -225,6 +226,7 @@ void pipeline_destroy(struct pipeline *p)
 	 * seconds. */
 	pipeline_set_urgent(p, true);
 	deferred_drop_parked(p);
+	wakers_deinit(p);
 	pipeline_give_back(p, p->batch);
 	procman_destroy(p->procman);
 	tables_destroy(p->tables);

@@ -45,10 +45,23 @@ struct pipeline_key {
 	u64 kernel_stack, user_stack;  /* ids, 0 = none */
 	struct sample_context context; /* attributes: id of a set in the batch's `attributes` */
 	u64 event_attributes;	       /* a set in the batch's `attributes` */
-	u64 source;		       /* index of the batch's `sources` */
+	u32 source;		       /* index of the batch's `sources` */
+	u32 wait;		       /* enum wait */
+	u64 waker; /* number of one of the batch's `wakers`, from 1 on; 0: none */
+	struct wait_object object;
 };
-_Static_assert(sizeof(struct pipeline_key) == 64 + sizeof(struct sample_context) + 2 * sizeof(u64),
+_Static_assert(sizeof(struct pipeline_key) == 64 + sizeof(struct sample_context) + 3 * sizeof(u64) +
+						      sizeof(struct wait_object),
 	       "padding in pipeline_key");
+
+/* Who ended a wait. Compared and hashed as bytes. */
+struct pipeline_waker {
+	char comm[SAMPLE_COMM_BYTES]; /* name of the thread */
+	u32 pid, tid;		      /* 0: an interrupt */
+	u64 kernel_stack, user_stack, image;
+	u64 next; /* who ended the waker's own wait meanwhile: as pipeline_key.waker */
+};
+_Static_assert(sizeof(struct pipeline_waker) == SAMPLE_COMM_BYTES + 40, "padding");
 
 /* The samples of one key: how many, and the sum of their values. */
 struct pipeline_entry {
@@ -134,8 +147,10 @@ struct pipeline_batch {
 	vec(struct pipeline_entry) entries;
 	struct map entry_index; /* hash of the key → entries, chained by probing the next hash */
 	vec(struct pipeline_event) events;
-	u64 max_bytes;	     /* limit on the bytes of all of the above, approximately; 0: none */
-	struct map binaries; /* file id → struct procman_binary *, a reference each */
+	vec(struct pipeline_waker) wakers;
+	struct map waker_index; /* hash → wakers, as entry_index */
+	u64 max_bytes;		/* limit on the bytes of all of the above, approximately; 0: none */
+	struct map binaries;	/* file id → struct procman_binary *, a reference each */
 	/* image → fd of the file, or -1; of processes with raw frames */
 	struct map jit_files[JITFILE_N];
 	struct map pids; /* pid → what of it was seen: see_process() */

@@ -5,6 +5,7 @@
 
 #include "agent/pipeline/batch.h"
 #include "agent/pipeline/processes.h"
+#include "agent/pipeline/wakers.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -116,17 +117,22 @@ static void drop_sample(struct pipeline *p, u32 source)
 	log_warn_rarely("samples are lost: one period has reached its memory limit");
 }
 
-static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop)
+static void count_part(struct pipeline *p, const struct record_sample *s, u32 stop, u32 wait,
+		       s64 value, u32 waker)
 {
-	struct pipeline_entry e = {.key = {.pid = s->pid,
-					   .tid = s->tid,
-					   .kernel_stack = s->kernel_stack,
-					   .user_stack = s->user_stack,
-					   .context = s->context,
-					   .source = s->source},
-				   .count = 1,
-				   .value = s->value,
-				   .first_ns = s->time_ns};
+	struct pipeline_entry e = {
+		.key = {.pid = s->pid,
+			.tid = s->tid,
+			.kernel_stack = s->kernel_stack,
+			.user_stack = s->user_stack,
+			.context = s->context,
+			.source = s->source,
+			.wait = wait,
+			.waker = waker,
+			.object = wait == s->wait ? s->object : (struct wait_object){}},
+		.count = 1,
+		.value = value,
+		.first_ns = s->time_ns};
 	const struct procman_process *proc = processes_find_at(p, s->pid, s->time_ns);
 	const struct pipeline_stack *user =
 		s->user_stack ? pipeline_stack(p->batch, s->user_stack) : NULL;
@@ -157,8 +163,23 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 	if (user && user->raw && proc)
 		processes_hold_jit_files(p, proc);
 	if (p->keep_times && !batch_is_full(p->batch) &&
-	    vec_push(&p->batch->events, (struct pipeline_event){s->time_ns, s->value, index}) < 0)
+	    vec_push(&p->batch->events, (struct pipeline_event){s->time_ns, value, index}) < 0)
 		log_warn("out of memory: a sample's time is lost");
+}
+
+/*
+ * Counts a sample. A wait has two parts: until what it waited for happened, and then until it ran.
+ */
+static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop)
+{
+	if (s->wait == SAMPLE_WAKES) {
+		wakers_note(p, s);
+		return;
+	}
+	if (s->value || !s->queued)
+		count_part(p, s, stop, s->wait, s->value, s->value ? wakers_join(p, s) : 0);
+	if (s->queued)
+		count_part(p, s, stop, WAIT_RUNNABLE, s->queued, 0);
 }
 
 /* Whether the batch contains the stacks and attributes of the sample. */

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,6 +31,8 @@
 #define ASSUMED_HZ 1000
 /* The most processes that `record -- CMD` follows at a time. */
 #define MAX_FOLLOWED 16384
+#define MIN_THREADS 8192U
+#define UNENDED_AT_ONCE 64
 /* Room for processes, and for runtimes in processes, where entries are allocated on demand. */
 #define PROCESSES_ON_DEMAND (1u << 16)
 #define RUNTIMES_ON_DEMAND (1u << 14)
@@ -160,8 +164,9 @@ static int share_maps(const struct sampler *s, struct bpf_object *object)
 
 	bpf_object__for_each_map(map, object)
 	{
-		int r = is_shared(map) ? bpf_map__reuse_fd(map, shared_fd(s, bpf_map__name(map)))
-				       : 0;
+		/* A map that the first source does not have belongs to this one alone. */
+		bool shared = is_shared(map) && shared_map(s, bpf_map__name(map));
+		int r = shared ? bpf_map__reuse_fd(map, shared_fd(s, bpf_map__name(map))) : 0;
 
 		if (r < 0)
 			return r;
@@ -200,6 +205,20 @@ static bool use_obi(struct sampler *s)
 	return bpf_map__reuse_fd(map, fd) == 0;
 }
 
+/* Threads whose time is followed; for twice as many as there are now. */
+static void size_threads(struct sampler *s)
+{
+	struct bpf_map *threads = shared_map(s, "threads");
+	struct sysinfo now = {};
+	bool follows = false;
+
+	for (u32 i = 0; i < s->n_sources; i++)
+		follows |= s->sources[i].row->value == SOURCE_VALUE_DURATION;
+	if (!threads || !follows || sysinfo(&now) < 0)
+		return;
+	bpf_map__set_max_entries(threads, MAX(2U * now.procs, MIN_THREADS));
+}
+
 /* Before sizes are chosen: how many processes the maps that all sources share have room for. */
 static void size_process_maps(struct sampler *s, const struct sampler_options *o,
 			      const struct probe_features *f)
@@ -208,6 +227,7 @@ static void size_process_maps(struct sampler *s, const struct sampler_options *o
 	struct bpf_map *runtimes = shared_map(s, "runtime_processes");
 
 	bpf_map__set_max_entries(processes, process_entries(f->hash_on_demand));
+	size_threads(s);
 	bpf_map__set_max_entries(shared_map(s, "filter_pids"),
 				 o->follow_forks ? MAX_FOLLOWED : MAX(o->n_pids, 1u));
 	if (!f->hash_on_demand)
@@ -243,8 +263,12 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 		.ring_bytes = (u32)s->sizes.ring_bytes,
 		.has_obi = s->has_obi,
 		.source = source,
-		.skip_kthreads = from->row->filter == SOURCE_FILTER_KTHREADS,
+		.skip_kthreads = o->whole_time || from->row->filter == SOURCE_FILTER_KTHREADS,
+		.whole_time = o->whole_time,
+		.wakers = from->wakers,
+		.has_prev_state = from->has_prev_state,
 		.n_fields = from->n_fields,
+		.budget_ns = from->budget_ns,
 		.pac_mask = sampler_pac_mask(),
 	};
 	for (u32 i = 0; i < from->n_fields; i++)
@@ -271,6 +295,33 @@ static void take_deferred(struct sampler *s, const struct record_deferred *d)
 	} else {
 		s->ops.deferred(s->arg, d, &none);
 	}
+}
+
+/*
+ * Copies the stack memory of a thread that sleeps, and passes the sample on as one of which BPF has
+ * walked no frame.
+ */
+static void take_asleep(struct sampler *s, const struct record_deferred *d)
+{
+	static u8 memory[SAMPLE_STACK_COPIES * SAMPLE_COPY_BYTES];
+	const u64 page = d->regs.sp & ~(u64)(SAMPLE_COPY_BYTES - 1);
+	struct record_stack empty = {.type = RECORD_STACK, .stop = (u16)d->stop, .id = 1};
+	struct sampler_copy copy = {.data = memory};
+	struct record_deferred now = *d;
+
+	for (; copy.n < SAMPLE_STACK_COPIES; copy.n++) {
+		u64 at = page + (u64)copy.n * SAMPLE_COPY_BYTES;
+		struct iovec to = {memory + (size_t)copy.n * SAMPLE_COPY_BYTES, SAMPLE_COPY_BYTES};
+		struct iovec from = {(void *)at, SAMPLE_COPY_BYTES};
+
+		if (process_vm_readv((pid_t)d->sample.pid, &to, 1, &from, 1, 0) !=
+		    SAMPLE_COPY_BYTES)
+			break;
+		copy.addresses[copy.n] = at;
+	}
+	s->ops.stack(s->arg, &empty, NULL);
+	now.sample.user_stack = empty.id;
+	s->ops.deferred(s->arg, &now, &copy);
 }
 
 /* Whether the record's source exists: a damaged one would be used as an index. */
@@ -323,6 +374,10 @@ static int take_record(void *arg, void *data, size_t n)
 	case RECORD_DEFERRED:
 		if (n >= sizeof(struct record_deferred) && has_source(s, data))
 			take_deferred(s, data);
+		break;
+	case RECORD_ASLEEP:
+		if (n >= sizeof(struct record_deferred) && has_source(s, data))
+			take_asleep(s, data);
 		break;
 	case RECORD_ATTRIBUTES:
 		if (n >= sizeof(*attributes) && n >= sizeof(*attributes) + attributes->n)
@@ -429,6 +484,9 @@ static int open_sources(struct sampler *s, const struct sampler_options *o,
 			r = from->row->ops->open(from);
 		if (r < 0)
 			return r;
+		if (o->whole_time)
+			source_set_type(from, SAMPLE_TYPE_WALL);
+		from->wakers = o->wakers;
 		s->n_sources++;
 	}
 	return 0;
@@ -639,6 +697,7 @@ int sampler_start(struct sampler *s, struct diag *reterr_diag)
 		r = s->sources[i].row->ops->start(&s->sources[i], reterr_diag);
 		s->sources[i].is_started = r == 0;
 	}
+	s->control->began_ns = clock_ns(CLOCK_MONOTONIC);
 	return r;
 }
 
@@ -649,14 +708,38 @@ void sampler_follow_cpus(struct sampler *s, const u32 *cpus, u32 n)
 
 void sampler_pause(struct sampler *s, bool pause)
 {
+	/* What threads do meanwhile is not counted. */
+	if (s->started_ns)
+		s->control->began_ns = pause ? 0 : clock_ns(CLOCK_MONOTONIC);
 	for (u32 i = 0; i < s->n_sources; i++)
 		source_pause(&s->sources[i], pause);
 }
 
+/* The programs write a byte for each record, so that the ring is emptied before it is full. */
+static void send_unended(struct sampler *s, struct source *from)
+{
+	_cleanup_close_ int fd = from->row->ops->end(from);
+	char written[UNENDED_AT_ONCE];
+	ssize_t n = fd;
+
+	while (n >= 0 || errno == EAGAIN || errno == EINTR) {
+		(void)sampler_drain(s);
+		n = read(fd, written, sizeof(written));
+		if (n == 0)
+			return;
+	}
+	log_warn("waits that have not ended are missing: %s", strerror(fd < 0 ? -fd : errno));
+}
+
 void sampler_stop(struct sampler *s)
 {
-	if (s->started_ns && !s->stopped_ns)
+	if (s->started_ns && !s->stopped_ns) {
 		s->stopped_ns = clock_ns(CLOCK_MONOTONIC);
+		s->control->ended_ns = s->stopped_ns;
+		for (u32 i = 0; i < s->n_sources; i++)
+			if (s->sources[i].row->ops->end)
+				send_unended(s, &s->sources[i]);
+	}
 	for (u32 i = 0; i < s->n_sources; i++) {
 		s->sources[i].is_started = false;
 		source_stop(&s->sources[i]);

@@ -20,6 +20,7 @@
  */
 #define SAMPLER_EVENTS_HZ 997
 #define SAMPLER_DEFAULT_EVENT "cpu-clock"
+#define SAMPLER_WAITS "off-cpu"
 
 struct sampler;
 
@@ -46,6 +47,10 @@ struct sampler_options {
 	u32 n_events; /* at most SAMPLER_MAX_SOURCES */
 	bool kernel_stacks;
 	bool user_stacks;
+	/* The samples of a clock stand for all that their threads run, those of off-cpu for all
+	 * that they wait. */
+	bool whole_time;
+	bool wakers;	 /* off-cpu tells who ended each wait */
 	const u32 *pids; /* borrowed for the call, like all below */
 	u32 n_pids;
 	bool follow_forks;

@@ -78,6 +78,11 @@ static int set_rate(const struct sampler_event *e, struct source *s, struct diag
 		a->period = e->period;
 		a->hz = e->period ? 0 : rate_of(e, s->row);
 		return 0;
+	case SOURCE_VALUE_DURATION:
+		if (e->period)
+			return diag_set(reterr_diag, -EINVAL, "'%s' has no count: leave -c out",
+					e->name);
+		return 0;
 	default:
 		if (e->period > 1)
 			return diag_set(reterr_diag, -EINVAL,
@@ -110,12 +115,18 @@ static int add_fields(struct source *s, const char *names, struct diag *reterr_d
 	return r;
 }
 
+void source_set_type(struct source *s, enum sample_type type)
+{
+	s->about.type = type;
+	snprintf(s->about.type_name, sizeof(s->about.type_name), "%s",
+		 vocab_sample_type(type)->name);
+}
+
 int source_find(const struct sampler_event *e, struct source *ret, struct diag *reterr_diag)
 {
 	size_t n_name = strcspn(e->name, "/");
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		const struct vocab_sample_type *type = vocab_sample_type(rows[i].type);
 		struct source s = {.row = &rows[i], .perf_config = rows[i].perf_config};
 		int r;
 
@@ -125,8 +136,7 @@ int source_find(const struct sampler_event *e, struct source *ret, struct diag *
 			continue;
 		if (r < 0)
 			return r;
-		s.about.type = rows[i].type;
-		snprintf(s.about.type_name, sizeof(s.about.type_name), "%s", type->name);
+		source_set_type(&s, rows[i].type);
 		if (rows[i].type == SAMPLE_TYPE_RAW_EVENTS)
 			name_type(&s.about);
 		r = set_rate(e, &s, reterr_diag);

@@ -20,6 +20,7 @@ enum source_value {
 	SOURCE_VALUE_TIME,
 	SOURCE_VALUE_PERIOD,
 	SOURCE_VALUE_ONE,
+	SOURCE_VALUE_DURATION,
 };
 
 /* Events that are ignored: column `filter`. */
@@ -54,6 +55,9 @@ struct source {
 	u64 perf_config;				/* from the row, or parsed from the name */
 	struct source_field fields[SAMPLER_MAX_FIELDS]; /* fields that become attributes */
 	u32 n_fields;
+	u64 budget_ns;	     /* time that its samples may take in 10 ms on a CPU; 0: no limit */
+	bool has_prev_state; /* of struct sampler_config */
+	bool wakers;	     /* likewise */
 	bool is_started;
 	bool is_paused;
 	void *skeleton;		       /* owned */
@@ -77,6 +81,9 @@ struct source_ops {
 	void (*destroy)(struct source *s);
 	/* Attaches the programs: events arrive from now on. */
 	int (*start)(struct source *s, struct diag *reterr_diag);
+	/* After the last event: opens a file whose reader makes the programs send what has not
+	 * ended yet. Returns the descriptor, or a negative errno. NULL: there is no such thing. */
+	int (*end)(struct source *s);
 	/* These CPUs are online now. NULL: the source does not depend on CPUs. */
 	void (*follow_cpus)(struct source *s, const u32 *cpus, u32 n);
 };
@@ -86,6 +93,8 @@ struct source_ops {
  * that become attributes, "block:block_rq_issue/rwbs/bytes". The source is not open yet.
  */
 int source_find(const struct sampler_event *e, struct source *ret, struct diag *reterr_diag);
+/* Changes what its values are. */
+void source_set_type(struct source *s, enum sample_type type);
 /* Pauses or continues; events that can be disabled stay open. */
 void source_pause(struct source *s, bool pause);
 /*

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/symbolize/symbolize.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,9 @@ struct making {
 	vec(u32) chains;      /* {n, frame ids innermost first} … */
 	vec(u32) stack;	      /* the current stack */
 	struct symbol_chain chain;
-	u64 unnamed; /* frames in `stack` without a name */
+	u64 unnamed;	/* frames in `stack` without a name */
+	bool is_traced; /* the current stack begins with frames of its own recording */
+	u32 wait;	/* enum wait of the current entry */
 };
 
 int symbolizer_create(const struct symbolizer_options *o, struct symbolizer **ret)
@@ -381,8 +384,26 @@ static int note_frame(struct making *m, u32 stop)
 	return r < 0 ? r : vec_push(&m->stack, id);
 }
 
+/* Of the stack of a program that follows a tracepoint: the part that belongs to the tracing. */
+static bool is_tracing(const struct making *m, u32 frame)
+{
+	static const char *const begins[] = {"bpf_prog_", "bpf_trace_run", "__bpf_trace_",
+					     "__traceiter_", "finish_task_switch"};
+	const struct profile_frame *f = &m->profile->frames.data[frame];
+	const char *name;
+
+	if (f->function == PROFILE_NONE)
+		return false;
+	name = profile_string(m->profile, m->profile->functions.data[f->function].name);
+	for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
+		if (!strncmp(name, begins[i], strlen(begins[i])))
+			return true;
+	return false;
+}
+
 static int append_stack(struct making *m, u64 stack_id, u64 image)
 {
+	const size_t begin = m->stack.n;
 	const struct pipeline_stack *s = pipeline_stack(m->batch, stack_id);
 	u32 id;
 	int r = 0;
@@ -401,6 +422,8 @@ static int append_stack(struct making *m, u64 stack_id, u64 image)
 			continue;
 		}
 		r = kernel_frame(m, frame, i == 0, &id);
+		if (r == 0 && m->is_traced && m->stack.n == begin && is_tracing(m, id))
+			continue;
 		if (r == 0) {
 			m->unnamed += m->profile->frames.data[id].function == PROFILE_NONE;
 			r = vec_push(&m->stack, id);
@@ -411,19 +434,92 @@ static int append_stack(struct making *m, u64 stack_id, u64 image)
 	return r;
 }
 
+/*
+ * Appends who ended the wait, and who had woken the waker: outermost first, each stack from its
+ * root to its leaf, and then the note that leads from the wait to the waker.
+ */
+static int append_wakers(struct making *m, u64 number)
+{
+	const struct pipeline_waker *w = number ? &m->batch->wakers.data[number - 1] : NULL;
+	char text[64];
+	size_t from;
+	u32 id;
+	int r;
+
+	if (!w)
+		return 0;
+	r = append_wakers(m, w->next);
+	from = m->stack.n;
+	if (r == 0 && w->kernel_stack)
+		r = append_stack(m, w->kernel_stack, w->image);
+	if (r == 0 && w->user_stack)
+		r = append_stack(m, w->user_stack, w->image);
+	if (r < 0)
+		return r;
+	for (size_t i = from, j = m->stack.n; i + 1 < j; i++) {
+		u32 swap = m->stack.data[i];
+
+		m->stack.data[i] = m->stack.data[--j];
+		m->stack.data[j] = swap;
+	}
+	snprintf(text, sizeof(text), "[woken by %.*s]", w->tid ? SAMPLE_COMM_BYTES : 12,
+		 w->tid ? w->comm : "an interrupt");
+	r = profile_add_note(m->profile, text, &id);
+	return r < 0 ? r : vec_push(&m->stack, id);
+}
+
+static bool is_idle_function(const char *name)
+{
+	static const char *const idle[] = {
+#define IDLE(name, of) name,
+#include "abi/tbl/idle.tbl"
+#undef IDLE
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(idle); i++) {
+		size_t n = strlen(idle[i]);
+
+		if (!strncmp(name, idle[i], n) && (!name[n] || name[n] == '('))
+			return true;
+	}
+	return false;
+}
+
+/* Whether the frames of the stack from `first` on are those of a thread that has no work. */
+static bool is_idle(const struct making *m, size_t first)
+{
+	for (size_t i = first; i < m->stack.n; i++) {
+		const struct profile_frame *f = &m->profile->frames.data[m->stack.data[i]];
+		u32 name = f->function == PROFILE_NONE
+				   ? 0
+				   : m->profile->functions.data[f->function].name;
+
+		if (name && is_idle_function(profile_string(m->profile, name)))
+			return true;
+	}
+	return false;
+}
+
 static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *ret)
 {
-	int r = 0;
+	size_t first;
+	int r;
 
 	vec_clear(&m->stack);
+	m->wait = e->key.wait;
 	m->unnamed = 0;
 	m->time_ns = e->first_ns;
-	if (e->key.kernel_stack)
+	m->is_traced = e->key.wait > WAIT_RUNNING;
+	r = append_wakers(m, e->key.waker);
+	first = m->stack.n;
+	if (r == 0 && e->key.kernel_stack)
 		r = append_stack(m, e->key.kernel_stack, e->key.image);
 	if (r == 0 && e->key.user_stack)
 		r = append_stack(m, e->key.user_stack, e->key.image);
 	if (r < 0)
 		return r;
+	if ((m->wait == WAIT_LOCK || m->wait == WAIT_POLL) && is_idle(m, first))
+		m->wait = WAIT_IDLE;
 	m->profile->quality.frames += m->stack.n * e->count;
 	m->profile->quality.unknown += m->unnamed * e->count;
 	return profile_add_stack(m->profile, m->stack.data, m->stack.n, ret);
@@ -437,17 +533,61 @@ static bool has_label(const struct context_label *labels, u32 n, const char *nam
 	return false;
 }
 
+#define WAIT_LABELS 3
+
+static int add_label(struct profile *p, const char *name, const char *value,
+		     struct profile_label *labels, u32 *n)
+{
+	int r = add_text(p, name, &labels[*n].name);
+
+	return r < 0 ? r : add_text(p, value, &labels[(*n)++].value);
+}
+
+/* At most WAIT_LABELS: what the thread waited for, which one, and who had it. */
+static int wait_labels(struct making *m, const struct pipeline_key *key,
+		       struct profile_label *labels, u32 *n)
+{
+	struct profile *p = m->profile;
+	const struct wait_object *o = &key->object;
+	char address[INET6_ADDRSTRLEN], text[80];
+	int r = add_label(p, "wait", vocab_wait(m->wait)->name, labels, n);
+
+	if (m->wait == WAIT_IDLE)
+		return r;
+	switch (o->kind) {
+	case WAIT_OBJECT_FUTEX:
+		snprintf(text, sizeof(text), "0x%llx", o->address[0]);
+		if (r == 0)
+			r = add_label(p, "lock", text, labels, n);
+		snprintf(text, sizeof(text), "%u", o->owner);
+		return r < 0 || !o->owner ? r : add_label(p, "owner", text, labels, n);
+	case WAIT_OBJECT_INET:
+		inet_ntop(AF_INET, o->address, address, sizeof(address));
+		snprintf(text, sizeof(text), "%s:%u", address, o->port);
+		break;
+	case WAIT_OBJECT_INET6:
+		inet_ntop(AF_INET6, o->address, address, sizeof(address));
+		snprintf(text, sizeof(text), "[%s]:%u", address, o->port);
+		break;
+	default:
+		return r;
+	}
+	return r < 0 ? r : add_label(p, "peer", text, labels, n);
+}
+
 /* Makes one resource of the attributes of the event and those of its thread with other names. */
 static int entry_attributes(struct making *m, const struct pipeline_entry *e, u32 *ret)
 {
 	struct context_label said[2 * CONTEXT_MAX_ATTRIBUTES];
-	struct profile_label labels[2 * CONTEXT_MAX_ATTRIBUTES];
+	struct profile_label labels[2 * CONTEXT_MAX_ATTRIBUTES + WAIT_LABELS];
 	u32 n_event = pipeline_attributes(m->batch, (u32)e->key.event_attributes, said);
 	u32 n_all = n_event +
 		    pipeline_attributes(m->batch, (u32)e->key.context.attributes, said + n_event);
 	u32 n = 0;
 	int r = 0;
 
+	if (m->wait)
+		r = wait_labels(m, &e->key, labels, &n);
 	for (u32 i = 0; i < n_all && r == 0; i++) {
 		if (i >= n_event && has_label(said, n_event, said[i].name))
 			continue;
@@ -490,6 +630,12 @@ static bool *used_stacks(const struct making *m)
 		const u64 *at = map_get(&b->stack_index, key->user_stack);
 
 		if (key->source == m->source && m->entries[i].count && key->user_stack && at)
+			used[*at] = true;
+	}
+	for (size_t i = 0; used && i < b->wakers.n; i++) {
+		const u64 *at = map_get(&b->stack_index, b->wakers.data[i].user_stack);
+
+		if (at)
 			used[*at] = true;
 	}
 	return used;

@@ -34,18 +34,13 @@ static __always_inline void emit_stack(struct scratch *s, struct record_stack *h
 	count(s, COUNTER_STACKS);
 }
 
-static __always_inline __u64 emit_kernel_stack(struct scratch *s, void *ctx)
+/* Sends the `bytes` of s->kernel.frames, and returns the stack's id. */
+static __always_inline __u64 emit_kernel_frames(struct scratch *s, long bytes)
 {
 	struct record_stack *head = &s->kernel.head;
-	long bytes = bpf_get_stack(ctx, s->kernel.frames, SAMPLE_MAX_KERNEL_FRAMES * 8, 0);
 	__u64 hash = 0;
-	__u32 n;
+	__u32 n = (__u32)bytes / 8;
 
-	if (bytes <= 0) {
-		count(s, COUNTER_KSTACK_FAIL);
-		return 0;
-	}
-	n = (__u32)bytes / 8;
 	for (__u64 i = 0; i < SAMPLE_MAX_KERNEL_FRAMES; i++) {
 		if (i >= n)
 			break;
@@ -58,6 +53,17 @@ static __always_inline __u64 emit_kernel_stack(struct scratch *s, void *ctx)
 	head->id = hash ? hash : 1;
 	emit_stack(s, head, n, SAMPLE_MAX_KERNEL_FRAMES);
 	return head->id;
+}
+
+static __always_inline __u64 emit_kernel_stack(struct scratch *s, void *ctx)
+{
+	long bytes = bpf_get_stack(ctx, s->kernel.frames, SAMPLE_MAX_KERNEL_FRAMES * 8, 0);
+
+	if (bytes <= 0) {
+		count(s, COUNTER_KSTACK_FAIL);
+		return 0;
+	}
+	return emit_kernel_frames(s, bytes);
 }
 
 static __always_inline __u64 emit_user_stack(struct scratch *s)

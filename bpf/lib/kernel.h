@@ -28,8 +28,71 @@ struct thread_struct {
 };
 #endif
 
+struct inode {
+	unsigned short i_mode;
+};
+
+struct file {
+	struct inode *f_inode;
+	void *private_data;
+};
+
+struct in6_addr {
+	unsigned char bytes[16];
+};
+
+struct sock_common {
+	unsigned short skc_family;
+	__be16 skc_dport;
+	__be32 skc_daddr;
+	struct in6_addr skc_v6_daddr;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+};
+
+struct socket {
+	struct sock *sk;
+};
+
+struct list_head {
+	struct list_head *next;
+};
+
+struct epoll_filefd {
+	struct file *file;
+};
+
+struct epitem {
+	struct list_head rdllink;
+	struct epoll_filefd ffd;
+};
+
+struct eventpoll {
+	struct list_head rdllist;
+};
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
+struct cred {
+	struct {
+		unsigned int val;
+	} uid;
+};
+
 struct task_struct {
 	unsigned int flags;
+	unsigned int in_iowait : 1;
+	struct files_struct *files;
+	const struct cred *cred;
 	struct thread_struct thread;
 	int pid;
 	int tgid;

@@ -236,23 +236,48 @@ static __always_inline void regs_init(struct walk_regs *ret, struct task_struct 
 }
 
 /*
- * The user registers that the kernel saved for `task`, which is the current task, has an mm and is
- * in the kernel: WALK_GO, or a stop reason. Sets *ret_syscall in a system call only.
+ * The user registers that the kernel saved for `task`, which has an mm and is in the kernel:
+ * WALK_GO, or a stop reason.
  */
-static __always_inline int task_saved_regs(struct task_struct *task, struct walk_regs *ret,
-					   __s32 *ret_syscall)
+static __always_inline int task_entry_regs(struct task_struct *task, struct walk_regs *ret,
+					   struct syscall *ret_syscall)
 {
-	struct syscall call = {};
 	const char *at;
-	int stop;
 
 	if (config.has_task_btf) {
-		at = (const char *)bpf_task_pt_regs(bpf_get_current_task_btf());
+		at = (const char *)bpf_task_pt_regs(task);
 	} else {
 		at = BPF_CORE_READ(task, stack);
 		at += config.thread_size - bpf_core_type_size(struct pt_regs);
 	}
-	stop = regs_from_kernel_stack(ret, at, &call);
+	return regs_from_kernel_stack(ret, at, ret_syscall);
+}
+
+/* The system call that `task`, which is in the kernel, is in: its number and arguments, or -1. */
+static __always_inline int task_syscall(struct task_struct *task, struct syscall *ret)
+{
+	const struct pt_regs *at =
+		config.has_task_btf ? (const void *)bpf_task_pt_regs(task) : NULL;
+
+	if (!at)
+		return -1;
+#if defined(__TARGET_ARCH_x86)
+	ret->nr = (__s32)at->orig_ax;
+	ret->arg0 = at->di;
+#else
+	ret->nr = BPF_CORE_READ(at, syscallno);
+	ret->arg0 = BPF_CORE_READ(at, orig_x0);
+#endif
+	return 0;
+}
+
+/* The same for the current task. Sets *ret_syscall in a system call only. */
+static __always_inline int task_saved_regs(struct task_struct *task, struct walk_regs *ret,
+					   __s32 *ret_syscall)
+{
+	struct syscall call = {};
+	int stop = task_entry_regs(task, ret, &call);
+
 	if (stop != WALK_GO || call.nr < 0)
 		return stop;
 	*ret_syscall = call.nr;

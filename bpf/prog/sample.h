@@ -9,6 +9,9 @@
  *	SAMPLE_RESULT	what the programs return. If a program of type tracepoint or kprobe
  *			returns 0, the kernel drops the event for all listeners: perf(1) would
  *			count none.
+ *	SAMPLE_FINISH	(s) completes the record when the walk is over; not defined if there is
+ *			nothing to complete
+ *	SAMPLE_WANTS	(s, task, tgid) tells whether the event is recorded; not defined: is_wanted
  *	SAMPLE_ATTRIBUTES	(s, ctx) reads and sends the event's own attributes
  *			(bpf/context/attributes.h); not defined if the source has none
  *
@@ -37,6 +40,13 @@
 #include "bpf/unwind/runtime.h"
 
 char LICENSE[] SEC("license") = "GPL";
+
+#ifndef SAMPLE_WANTS
+#define SAMPLE_WANTS is_wanted
+#endif
+#ifndef SAMPLE_FINISH
+#define SAMPLE_FINISH(s)
+#endif
 
 #define FRAMES_PER_CALL 8
 #define FRAMES_PER_STEP 16
@@ -73,7 +83,6 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 	s->window.start = 0;
 	s->walk.n = 0;
 	s->walk.hash = 0;
-	s->syscall_nr = -1;
 	regs_init(&s->walk.regs, task);
 	if (regs && regs_are_user(regs))
 		stop = regs_from_context(&s->walk.regs, regs);
@@ -119,6 +128,7 @@ static __always_inline void end_walk(struct scratch *s)
 	if (!defer && s->stop == STOP_NO_MAPPING && s->walk.n < SAMPLE_MAX_FRAMES)
 		native_push(s, WORD_RAW | walk_pc(&s->walk.regs));
 	s->out.sample.user_stack = emit_user_stack(s);
+	SAMPLE_FINISH(s);
 	if (!defer || !emit_deferred(s))
 		emit_sample(s);
 	sample_done(s);
@@ -152,6 +162,11 @@ static __always_inline void fill_sample(struct record_sample *out, struct task_s
 	out->user_stack = 0;
 	out->start_stack = 0;
 	out->event_attributes = 0;
+	out->queued = 0;
+	out->woken_ns = 0;
+	out->woken_tid = 0;
+	out->object = (struct wait_object){};
+	out->wait = config.whole_time ? WAIT_RUNNING : WAIT_NONE;
 	out->context = (struct sample_context){};
 	task_comm(task, out->comm);
 }
@@ -173,7 +188,7 @@ static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt
 	if (!s)
 		return NULL; /* impossible: each CPU has one */
 	count(s, COUNTER_EVENTS);
-	if (!is_wanted(s, task, tgid))
+	if (!SAMPLE_WANTS(s, task, tgid))
 		return NULL;
 	taken = scratch_take(s);
 	if (!taken) {
@@ -183,6 +198,7 @@ static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt
 	s = taken;
 	row_cache_take(s);
 	fill_sample(&s->out.sample, task, tgid, value);
+	s->syscall_nr = -1;
 #ifdef SAMPLE_ATTRIBUTES
 	SAMPLE_ATTRIBUTES(s, ctx);
 #endif
@@ -197,6 +213,7 @@ static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt
 		if (s->stop != (__u32)NO_USER_STACK)
 			return s;
 	}
+	SAMPLE_FINISH(s);
 	emit_sample(s);
 	sample_done(s);
 	return NULL;

@@ -18,6 +18,13 @@ static const struct vocab_stop stops[] = {
 	{"?", "?"},
 };
 
+static const struct vocab_wait waits[] = {
+#define WAIT(id, name, help) {name, help},
+#include "abi/tbl/wait.tbl"
+#undef WAIT
+	{"?", "?"},
+};
+
 static const struct vocab_counter counters[] = {
 #define COUNTER(id, name, unit, loss, help) {name, unit, COUNTER_LOSS_##loss, help},
 #include "abi/tbl/counter.tbl"
@@ -72,6 +79,11 @@ const struct vocab_frame_kind *vocab_frame_kind(unsigned int kind)
 const struct vocab_stop *vocab_stop(unsigned int stop)
 {
 	return &stops[stop < STOP_N ? stop : STOP_N];
+}
+
+const struct vocab_wait *vocab_wait(unsigned int wait)
+{
+	return &waits[wait < WAIT_N ? wait : WAIT_N];
 }
 
 const struct vocab_counter *vocab_counter(unsigned int counter)

@@ -42,7 +42,12 @@ struct vocab_export_drop {
 	const char *name, *help;
 };
 
+struct vocab_wait {
+	const char *name, *help;
+};
+
 const struct vocab_frame_kind *vocab_frame_kind(unsigned int kind);
+const struct vocab_wait *vocab_wait(unsigned int wait);
 const char *vocab_counter_loss(enum counter_loss loss);
 const struct vocab_stop *vocab_stop(unsigned int stop);
 const struct vocab_counter *vocab_counter(unsigned int counter);
