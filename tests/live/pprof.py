@@ -6,8 +6,8 @@ from collections import namedtuple
 
 from otlp import first, message, numbers
 
-# functions: leaf first. labels: texts and numbers. value: the value of the first sample type.
-Sample = namedtuple("Sample", "functions labels value")
+# functions: leaf first. labels: texts and numbers. values: by sample type; value: the first.
+Sample = namedtuple("Sample", "functions labels value values")
 
 
 def samples(path):
@@ -24,4 +24,5 @@ def samples(path):
         for label in map(message, s.get(3, [])):
             labels[text[first(label, 1)]] = text[first(label, 2)] or first(label, 3)
         functions = [f for at in numbers(s.get(1)) for f in where[at]]
-        yield Sample(functions, labels, numbers(s.get(2))[0])
+        values = numbers(s.get(2))
+        yield Sample(functions, labels, values[0], values)

@@ -20,6 +20,8 @@
 #include "kprobe.skel.h"
 #include "perf.skel.h"
 #include "raw_tracepoint.skel.h"
+#include "sched.skel.h"
+#include "sched_kprobe.skel.h"
 #include "tracepoint.skel.h"
 #include "uprobe.skel.h"
 
@@ -36,6 +38,7 @@ static const struct {
 } objects[] = {
 	{"perf", perf_bpf__elf_bytes},	   {"tracepoint", tracepoint_bpf__elf_bytes},
 	{"follow", follow_bpf__elf_bytes}, {"raw_tracepoint", raw_tracepoint_bpf__elf_bytes},
+	{"sched", sched_bpf__elf_bytes},   {"sched_kprobe", sched_kprobe_bpf__elf_bytes},
 	{"kprobe", kprobe_bpf__elf_bytes}, {"uprobe", uprobe_bpf__elf_bytes, true},
 };
 
