@@ -115,8 +115,9 @@ struct record_sample {
 	__u32 woken_tid;
 	__u64 woken_ns; /* when what was waited for happened; 0: unknown */
 	struct wait_object object;
+	__s64 bytes; /* the second value of a source that has one */
 };
-_Static_assert(sizeof(struct record_sample) == 176, "record_sample");
+_Static_assert(sizeof(struct record_sample) == 184, "record_sample");
 
 /* Layout of the bytes of an attribute set. No attribute is split; a text may be any bytes. */
 enum attributes_form {
@@ -240,9 +241,10 @@ struct sampler_config {
 	__u32 has_prev_state; /* sched_switch tells the state: since Linux 5.18 */
 	__u32 wakers;	      /* walk the stacks of those that wake others, too */
 	__u32 n_fields;	      /* fields of the event that become attributes of samples */
-	__u32 pad;
-	__u64 budget_ns; /* time that walks of waits may take in 10 ms on a CPU */
-	__u64 pac_mask;	 /* arm64: the bits that pointer authentication uses */
+	__u32 page_shift;     /* log2 of the size of a page */
+	__u64 budget_ns;      /* time that walks of waits may take in 10 ms on a CPU */
+	__u64 pac_mask;	      /* arm64: the bits that pointer authentication uses */
+	__u64 period;	      /* take one of so many events; 0: as many as the budget allows */
 	struct sampler_field fields[SAMPLER_MAX_FIELDS];
 };
 

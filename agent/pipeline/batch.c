@@ -237,6 +237,7 @@ int batch_count(struct pipeline_batch *b, const struct pipeline_entry *e, u32 *r
 		if (memcmp(&b->entries.data[*i].key, &e->key, sizeof(e->key)) == 0) {
 			b->entries.data[*i].count += e->count;
 			b->entries.data[*i].value += e->value;
+			b->entries.data[*i].bytes += e->bytes;
 			*ret_index = (u32)*i;
 			return 0;
 		}

@@ -24,5 +24,5 @@ int batch_copy_attributes(struct pipeline_batch *to, const struct pipeline_batch
 			  u64 id);
 /* Returns the index of the set. *ret_partial: the set is incomplete, or missing. */
 u32 batch_attributes(const struct pipeline_batch *b, u32 pid, u64 id, bool *ret_partial);
-/* Adds e->count and e->value to the entry with the same key, and returns its index. */
+/* Adds e->count and the values to the entry with the same key, and returns its index. */
 int batch_count(struct pipeline_batch *b, const struct pipeline_entry *e, u32 *ret_index);

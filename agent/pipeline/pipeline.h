@@ -68,12 +68,13 @@ struct pipeline_entry {
 	struct pipeline_key key;
 	u64 count;    /* samples */
 	s64 value;    /* sum of the values, in the unit of the source's sample type */
+	s64 bytes;    /* sum of the second values */
 	u64 first_ns; /* CLOCK_MONOTONIC */
 };
 
 struct pipeline_event { /* kept only with options.keep_times */
 	u64 time_ns;
-	s64 value;
+	s64 value, bytes;
 	u32 entry;
 };
 

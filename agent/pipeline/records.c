@@ -132,6 +132,7 @@ static void count_part(struct pipeline *p, const struct record_sample *s, u32 st
 			.object = wait == s->wait ? s->object : (struct wait_object){}},
 		.count = 1,
 		.value = value,
+		.bytes = s->bytes,
 		.first_ns = s->time_ns};
 	const struct procman_process *proc = processes_find_at(p, s->pid, s->time_ns);
 	const struct pipeline_stack *user =
@@ -163,7 +164,8 @@ static void count_part(struct pipeline *p, const struct record_sample *s, u32 st
 	if (user && user->raw && proc)
 		processes_hold_jit_files(p, proc);
 	if (p->keep_times && !batch_is_full(p->batch) &&
-	    vec_push(&p->batch->events, (struct pipeline_event){s->time_ns, value, index}) < 0)
+	    vec_push(&p->batch->events,
+		     (struct pipeline_event){s->time_ns, value, s->bytes, index}) < 0)
 		log_warn("out of memory: a sample's time is lost");
 }
 

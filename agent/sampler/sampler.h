@@ -21,6 +21,7 @@
 #define SAMPLER_EVENTS_HZ 997
 #define SAMPLER_DEFAULT_EVENT "cpu-clock"
 #define SAMPLER_WAITS "off-cpu"
+#define SAMPLER_FAULTS "fault-bytes"
 
 struct sampler;
 
@@ -36,6 +37,8 @@ struct sampler_event {
 struct sampler_source {
 	char event[64];	       /* the requested name */
 	enum sample_type type; /* of its values */
+	/* of the second values; SAMPLE_TYPE_SAMPLES: there are none */
+	enum sample_type bytes_type;
 	/* name of the type; for events without a type of their own, derived from the event */
 	char type_name[64];
 	u64 hz;	    /* 0: it has no rate */

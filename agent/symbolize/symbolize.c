@@ -708,6 +708,7 @@ static int leave_out_events(struct making *m)
 			continue;
 		of->first_ns = of->count++ ? MIN(of->first_ns, e->time_ns) : e->time_ns;
 		of->value += e->value;
+		of->bytes += e->bytes;
 	}
 	for (size_t i = 0; i < b->entries.n; i++)
 		if (m->own[i].key.source == m->source)
@@ -735,7 +736,7 @@ static int entry_link(struct making *m, const struct pipeline_entry *e, u32 *ret
 
 static int place_entry(struct making *m, const struct pipeline_entry *e, struct placed *ret)
 {
-	s64 values[2] = {(s64)e->count, e->value};
+	s64 values[3] = {(s64)e->count, e->value, e->bytes};
 	int r = entry_stack(m, e, &ret->stack);
 
 	if (r == 0)
@@ -761,7 +762,7 @@ static int add_samples(struct making *m)
 	for (size_t i = 0; shows_times(m) && i < b->events.n && r == 0; i++) {
 		const struct pipeline_event *e = &b->events.data[i];
 		const struct placed *at = &placed[e->entry];
-		s64 values[2] = {1, e->value};
+		s64 values[3] = {1, e->value, e->bytes};
 
 		if (b->entries.data[e->entry].key.source == m->source && e->time_ns >= m->from_ns)
 			r = profile_add_linked_sample(m->profile, e->time_ns + offset, at->thread,
@@ -770,7 +771,7 @@ static int add_samples(struct making *m)
 	return r;
 }
 
-/* Adds the sample types: the number of samples, and the values that they stand for. */
+/* Adds the sample types: the number of samples, and the one or two values that they stand for. */
 static int add_types(struct making *m)
 {
 	const struct sampler_source *source = &m->batch->sources[m->source];
@@ -780,6 +781,8 @@ static int add_types(struct making *m)
 
 	if (r == 0)
 		r = profile_add_type(p, source->type_name, type->unit);
+	if (r == 0 && source->bytes_type)
+		r = profile_add_table_type(p, source->bytes_type);
 	if (r == 0)
 		r = add_text(p, source->type_name, &p->period_name);
 	if (r == 0)
