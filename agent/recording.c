@@ -101,6 +101,8 @@ static const char *events_of(const struct recording_options *o)
 		return SAMPLER_DEFAULT_EVENT "," SAMPLER_WAITS;
 	if (o->off_cpu)
 		return SAMPLER_WAITS;
+	if (o->faults)
+		return SAMPLER_FAULTS;
 	return o->events ? o->events : SAMPLER_DEFAULT_EVENT;
 }
 
@@ -128,15 +130,19 @@ static int select_samples(struct selection *s, const struct recording_options *o
 	if (o->kernel_only && o->user_only)
 		return diag_set(reterr_diag, -EINVAL,
 				"--kernel-only and --user-only exclude each other");
-	if (o->off_cpu + o->wall + (o->events != NULL) > 1)
+	if (o->off_cpu + o->wall + o->faults + (o->events != NULL) > 1)
 		return diag_set(reterr_diag, -EINVAL,
-				"--event, --off-cpu and --wall exclude each other");
+				"--event, --off-cpu, --wall and --faults exclude each other");
 	if (o->wakers && !o->off_cpu && !o->wall)
 		return diag_set(reterr_diag, -EINVAL,
 				"--wakers tells who ends waits: add --off-cpu or --wall");
 	if (o->off_cpu && o->hz)
 		return diag_set(reterr_diag, -EINVAL,
 				"--off-cpu follows each wait and has no rate: leave -F out");
+	if (o->faults && o->hz)
+		return diag_set(reterr_diag, -EINVAL,
+				"--faults has no rate: leave -F out, or take one of N faults with "
+				"-c N");
 	if (list_init(&s->events, events_of(o)) < 0 || list_init(&s->pids, o->pids) < 0 ||
 	    list_init(&s->comms, o->comms) < 0 || list_init(&s->cgroups, o->cgroups) < 0 ||
 	    list_init(&s->uids, o->uids) < 0)

@@ -173,6 +173,8 @@ static void print_source(const struct sampler_source *s, const struct pipeline_s
 		fprintf(stderr, " (asked %llu)\n", s->hz);
 	else if (s->period > 1)
 		fprintf(stderr, " (a sample each %llu)\n", s->period);
+	else if (!s->period)
+		fprintf(stderr, " (as many are samples as the budget allows)\n");
 	else
 		fprintf(stderr, " (each is a sample)\n");
 }

@@ -28,6 +28,8 @@ const struct option sampling_options[] = {
 		    "record the whole time of each thread: running, waiting for a CPU, blocked"),
 	OPTION_FLAG("wakers", 0, A, what.wakers,
 		    "with --off-cpu or --wall: show above each wait who ended it"),
+	OPTION_FLAG("faults", 0, A, what.faults,
+		    "record page faults and the memory that they bring, instead of events"),
 	OPTION_U64("count", 'c', "N", A, what.period, 1, 1ULL << 40,
 		   "take a sample every N events, instead of at a frequency"),
 	OPTION_STRING("pid", 'p', "PID,...", A, what.pids, "only these processes"),

@@ -156,6 +156,29 @@ static u32 number_text(const struct source_field *f, const u8 *bytes, char ret[3
 	return (u32)snprintf(ret, 32, "%llu", (unsigned long long)value);
 }
 
+/* Returns the end. */
+static u8 *put_named(u8 *to, const char *name, size_t n_name, const void *text, u8 length)
+{
+	*to++ = (u8)n_name;
+	*to++ = length;
+	memcpy(to, name, n_name);
+	to += n_name;
+	length &= ~ATTRIBUTE_CUT;
+	if (length)
+		memcpy(to, text, length);
+	return to + length;
+}
+
+u16 fields_add_named(u8 ret[FIELDS_MAX_BYTES], u16 n, const char *name, const char *value)
+{
+	size_t n_name = strnlen(name, ATTRIBUTE_MAX_NAME);
+	size_t n_value = strnlen(value, ATTRIBUTE_MAX_TEXT);
+
+	if (n + 2 + n_name + n_value > FIELDS_MAX_BYTES)
+		return n;
+	return (u16)(put_named(ret + n, name, n_name, value, (u8)n_value) - ret);
+}
+
 u16 fields_to_named(const struct source_field *fields, u32 n_fields, const u8 *bytes, u32 n,
 		    u8 ret[FIELDS_MAX_BYTES])
 {
@@ -181,13 +204,7 @@ u16 fields_to_named(const struct source_field *fields, u32 n_fields, const u8 *b
 			text = buf_of(number, length);
 		}
 		n_name = snprintf(name, sizeof(name), FIELD_PREFIX "%s", f->name);
-		*to++ = (u8)n_name;
-		*to++ = length;
-		memcpy(to, name, (size_t)n_name);
-		to += n_name;
-		if (buf_left(&text))
-			memcpy(to, text.pos, buf_left(&text));
-		to += buf_left(&text);
+		to = put_named(to, name, (size_t)n_name, text.pos, length);
 	}
 	return (u16)(to - ret);
 }

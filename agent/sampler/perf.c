@@ -78,13 +78,13 @@ static int open_failed(const struct source *s, int error, struct diag *reterr_di
 	return diag_set(reterr_diag, -error, "cannot open event '%s': %s", name, strerror(error));
 }
 
-/* Opens the event on a CPU. -ENODEV: the CPU is offline. */
-static int open_event(const struct source *s, int cpu)
+/* Opens an event on a CPU. -ENODEV: the CPU is offline. */
+static int open_event(const struct source *s, u64 config, int cpu)
 {
 	struct perf_event_attr attr = {
 		.size = sizeof(attr),
 		.type = s->row->perf_type,
-		.config = s->perf_config,
+		.config = config,
 		.freq = s->about.hz != 0,
 	};
 	int fd;
@@ -92,23 +92,23 @@ static int open_event(const struct source *s, int cpu)
 	if (attr.freq)
 		attr.sample_freq = s->about.hz;
 	else
-		attr.sample_period = s->about.period;
+		attr.sample_period = s->n_entries ? 1 : s->about.period;
 	fd = (int)syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
 
-/* Returns 0 also if the CPU is offline; *ret_attached tells the two apart. */
-static int attach_to_cpu(struct source *s, int cpu, bool *ret_attached, struct diag *reterr_diag)
+/* Attaches a program to an event on a CPU. -ENODEV: the CPU is offline. */
+static int attach_program(struct source *s, const struct source_entry *e, int cpu,
+			  struct diag *reterr_diag)
 {
 	struct bpf_link *link;
-	int fd = open_event(s, cpu), r;
+	int fd = open_event(s, e->config, cpu), r;
 
-	*ret_attached = false;
 	if (fd == -ENODEV)
-		return 0;
+		return fd;
 	if (fd < 0)
 		return open_failed(s, -fd, reterr_diag);
-	link = bpf_program__attach_perf_event(s->entry, fd);
+	link = bpf_program__attach_perf_event(e->program, fd);
 	if (!link) {
 		r = diag_set(reterr_diag, -errno, "cannot attach to the perf event: %s",
 			     strerror(errno));
@@ -118,8 +118,19 @@ static int attach_to_cpu(struct source *s, int cpu, bool *ret_attached, struct d
 	r = source_attach(s, cpu, fd, link);
 	if (r < 0)
 		bpf_link__destroy(link);
-	*ret_attached = r == 0;
 	return r;
+}
+
+/* Returns 0 also if the CPU is offline; *ret_attached tells the two apart. */
+static int attach_to_cpu(struct source *s, int cpu, bool *ret_attached, struct diag *reterr_diag)
+{
+	const struct source_entry only = {s->entry, s->perf_config};
+	int r = s->n_entries ? 0 : attach_program(s, &only, cpu, reterr_diag);
+
+	for (u32 i = 0; i < s->n_entries && r == 0; i++)
+		r = attach_program(s, &s->entries[i], cpu, reterr_diag);
+	*ret_attached = r == 0;
+	return r == -ENODEV ? 0 : r;
 }
 
 /*
@@ -135,7 +146,7 @@ static void wait_for_phase(const struct source *s, int n_cpus)
 		(void)nanosleep(&t, NULL);
 }
 
-static int start_events(struct source *s, struct diag *reterr_diag)
+int source_start_perf(struct source *s, struct diag *reterr_diag)
 {
 	int n_cpus = libbpf_num_possible_cpus();
 	bool attached;
@@ -170,7 +181,7 @@ static bool is_listed(const u32 *cpus, u32 n, u32 cpu)
 /*
  * The event of a CPU that went offline stays dead when the CPU returns, and must be opened again.
  */
-static void follow_cpus(struct source *s, const u32 *cpus, u32 n)
+void source_follow_cpus_perf(struct source *s, const u32 *cpus, u32 n)
 {
 	for (size_t i = s->events.n; i-- > 0;) {
 		struct source_event *e = &s->events.data[i];
@@ -198,6 +209,6 @@ const struct source_ops source_perf = {
 	.open = perf_open,
 	.load = perf_load,
 	.destroy = perf_destroy,
-	.start = start_events,
-	.follow_cpus = follow_cpus,
+	.start = source_start_perf,
+	.follow_cpus = source_follow_cpus_perf,
 };

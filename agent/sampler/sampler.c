@@ -270,6 +270,8 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 		.n_fields = from->n_fields,
 		.budget_ns = from->budget_ns,
 		.pac_mask = sampler_pac_mask(),
+		.period = from->about.period,
+		.page_shift = (u32)__builtin_ctz((u32)getpagesize()),
 	};
 	for (u32 i = 0; i < from->n_fields; i++)
 		c->fields[i] = from->fields[i].where;
@@ -346,7 +348,10 @@ static void take_attributes(struct sampler *s, const struct record_attributes *h
 		return;
 	from = &s->sources[head->source];
 	named.form = ATTRIBUTES_NAMED;
-	named.n = fields_to_named(from->fields, from->n_fields, bytes, head->n, text);
+	if (from->row->ops->attributes)
+		named.n = from->row->ops->attributes(from, bytes, head->n, text);
+	else
+		named.n = fields_to_named(from->fields, from->n_fields, bytes, head->n, text);
 	s->ops.attributes(s->arg, &named, text);
 }
 

@@ -78,6 +78,9 @@ static int set_rate(const struct sampler_event *e, struct source *s, struct diag
 		a->period = e->period;
 		a->hz = e->period ? 0 : rate_of(e, s->row);
 		return 0;
+	case SOURCE_VALUE_SHARE:
+		a->period = e->period;
+		return 0;
 	case SOURCE_VALUE_DURATION:
 		if (e->period)
 			return diag_set(reterr_diag, -EINVAL, "'%s' has no count: leave -c out",

@@ -15,12 +15,15 @@
 #include "base/types.h"
 #include "base/vec.h"
 
+#define SOURCE_MAX_ENTRIES 3
+
 /* How values are computed: column `value` of abi/tbl/source.tbl. */
 enum source_value {
 	SOURCE_VALUE_TIME,
 	SOURCE_VALUE_PERIOD,
 	SOURCE_VALUE_ONE,
 	SOURCE_VALUE_DURATION,
+	SOURCE_VALUE_SHARE,
 };
 
 /* Events that are ignored: column `filter`. */
@@ -30,6 +33,12 @@ enum source_filter {
 };
 
 struct source_ops;
+
+/* A program of a source with several perf events on each CPU. */
+struct source_entry {
+	struct bpf_program *program;
+	u64 config;
+};
 
 struct source_row {
 	const char *name;
@@ -64,6 +73,8 @@ struct source {
 	struct bpf_object *object;     /* the skeleton's, like the next two */
 	struct sampler_config *config; /* NULL once the object is loaded */
 	struct bpf_program *entry;     /* the program that events are attached to */
+	struct source_entry entries[SOURCE_MAX_ENTRIES]; /* instead of `entry` */
+	u32 n_entries;
 	vec(struct source_event) events;
 	const u8 *states; /* mapped: `n_states` times struct scratch of bpf/lib/scratch.h */
 	u32 n_states, state_bytes;
@@ -86,6 +97,9 @@ struct source_ops {
 	int (*end)(struct source *s);
 	/* These CPUs are online now. NULL: the source does not depend on CPUs. */
 	void (*follow_cpus)(struct source *s, const u32 *cpus, u32 n);
+	/* Makes attributes of the bytes that its program has gathered for an event; returns their
+	 * length in ATTRIBUTES_NAMED. NULL: the bytes are fields. */
+	u16 (*attributes)(const struct source *s, const u8 *bytes, u32 n, u8 ret[FIELDS_MAX_BYTES]);
 };
 
 /*
@@ -104,6 +118,9 @@ void source_pause(struct source *s, bool pause);
 void sources_follow_cpus(struct source *sources, u32 n_sources, const u32 *cpus, u32 n);
 /* Detaches everything. */
 void source_stop(struct source *s);
+/* The `start` and `follow_cpus` of a source that has perf events on each CPU (perf.c). */
+int source_start_perf(struct source *s, struct diag *reterr_diag);
+void source_follow_cpus_perf(struct source *s, const u32 *cpus, u32 n);
 /*
  * Stores an attachment on `cpu`, or -1, with a perf event, or -1. Takes ownership of the link,
  * which owns `fd`, unless it fails with -ENOMEM.

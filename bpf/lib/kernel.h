@@ -13,6 +13,7 @@
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct mm_struct {
+	void *pgd; /* of type pgd_t */
 	unsigned long start_stack;
 };
 

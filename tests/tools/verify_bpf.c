@@ -16,6 +16,7 @@
 #include "abi/sample.h"
 #include "agent/probe/probe.h"
 #include "base/cleanup.h"
+#include "faults.skel.h"
 #include "follow.skel.h"
 #include "kprobe.skel.h"
 #include "perf.skel.h"
@@ -39,6 +40,7 @@ static const struct {
 	{"perf", perf_bpf__elf_bytes},	   {"tracepoint", tracepoint_bpf__elf_bytes},
 	{"follow", follow_bpf__elf_bytes}, {"raw_tracepoint", raw_tracepoint_bpf__elf_bytes},
 	{"sched", sched_bpf__elf_bytes},   {"sched_kprobe", sched_kprobe_bpf__elf_bytes},
+	{"faults", faults_bpf__elf_bytes},
 	{"kprobe", kprobe_bpf__elf_bytes}, {"uprobe", uprobe_bpf__elf_bytes, true},
 };
 
@@ -89,6 +91,7 @@ static void configure(struct bpf_object *object, const struct probe_features *f)
 	if (c) {
 		c->has_task_btf = f->task_pt_regs && f->current_task_btf;
 		c->thread_size = 16384;
+		c->page_shift = 12;
 		c->kernel_stacks = c->user_stacks = 1;
 		c->filter_pids = c->filter_comms = c->filter_uids = c->filter_cgroups = 1;
 		c->skip_kthreads = 1;
