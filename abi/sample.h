@@ -38,6 +38,7 @@ enum record_type {
 	RECORD_ATTRIBUTES,
 	RECORD_EXEC,
 	RECORD_ASLEEP,
+	RECORD_LATER,
 };
 
 /* What a thread was working for when it was sampled. */
@@ -116,8 +117,20 @@ struct record_sample {
 	__u64 woken_ns; /* when what was waited for happened; 0: unknown */
 	struct wait_object object;
 	__s64 bytes; /* the second value of a source that has one */
+	__u64 later; /* id of the record_later that completes the values; 0: they are complete */
 };
-_Static_assert(sizeof(struct record_sample) == 184, "record_sample");
+_Static_assert(sizeof(struct record_sample) == 192, "record_sample");
+
+/* What an event has come to that was not over when it was sampled: adds to the sample's values. */
+struct record_later {
+	__u16 type;
+	__u16 source;
+	__u32 pad;
+	__u64 id; /* of record_sample.later */
+	__s64 value;
+	__s64 bytes;
+};
+_Static_assert(sizeof(struct record_later) == 32, "record_later");
 
 /* Layout of the bytes of an attribute set. No attribute is split; a text may be any bytes. */
 enum attributes_form {
@@ -222,6 +235,12 @@ struct sampler_field {
 
 #define SAMPLER_MAX_FIELDS 8 /* of a source */
 
+/* What the kernel's block layer has. */
+enum block_has {
+	BLOCK_HAS_STARTS = 1, /* block_io_start and block_io_done: since Linux 6.5 */
+	BLOCK_HAS_QUEUE = 2,  /* the queue is the first argument of its events: before Linux 5.11 */
+};
+
 /* User space sets the configuration before loading; the programs only read it. */
 struct sampler_config {
 	__u32 has_task_btf; /* the kernel has bpf_get_current_task_btf() and bpf_task_pt_regs() */
@@ -242,6 +261,8 @@ struct sampler_config {
 	__u32 wakers;	      /* walk the stacks of those that wake others, too */
 	__u32 n_fields;	      /* fields of the event that become attributes of samples */
 	__u32 page_shift;     /* log2 of the size of a page */
+	__u32 block;	      /* block-io: bits of enum block_has */
+	__u32 pad;
 	__u64 budget_ns;      /* time that walks of waits may take in 10 ms on a CPU */
 	__u64 pac_mask;	      /* arm64: the bits that pointer authentication uses */
 	__u64 period;	      /* take one of so many events; 0: as many as the budget allows */

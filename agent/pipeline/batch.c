@@ -150,6 +150,23 @@ int batch_add_stack(struct pipeline_batch *b, struct procman *procman, u64 id, c
 	return 0;
 }
 
+int batch_copy_stack(struct pipeline_batch *to, struct procman *procman,
+		     const struct pipeline_batch *from, u64 id)
+{
+	const struct pipeline_stack *s = NULL;
+	const u64 *frames;
+
+	if (id && !pipeline_stack(to, id))
+		s = pipeline_stack(from, id);
+	if (!s)
+		return 0;
+	frames = &from->frames.data[s->first];
+	for (u32 i = 0; i < s->n && !s->kernel; i++)
+		if (frames[i] >= WORD_RUNTIME)
+			return 0;
+	return batch_add_stack(to, procman, id, frames, s->n, s->stop, s->kernel);
+}
+
 /*
  * The pid is part of the key: an id is a hash of what a process wrote, and must not match that of
  * another process.
@@ -185,6 +202,13 @@ bool batch_has_attributes(const struct pipeline_batch *b, u32 pid, u64 id)
 	return map_get(&b->attributes_ids, attributes_key(pid, id));
 }
 
+static int copy_set(struct pipeline_batch *to, const struct pipeline_batch *from, u32 set,
+		    u32 *ret_set)
+{
+	return strtab_add(&to->attributes, strtab_get(&from->attributes, set),
+			  from->attributes.lengths[set], ret_set);
+}
+
 int batch_copy_attributes(struct pipeline_batch *to, const struct pipeline_batch *from, u32 pid,
 			  u64 id)
 {
@@ -194,8 +218,7 @@ int batch_copy_attributes(struct pipeline_batch *to, const struct pipeline_batch
 
 	if (!at || batch_has_attributes(to, pid, id))
 		return 0;
-	r = strtab_add(&to->attributes, strtab_get(&from->attributes, (u32)(*at >> 1)),
-		       from->attributes.lengths[*at >> 1], &set);
+	r = copy_set(to, from, (u32)(*at >> 1), &set);
 	return r < 0 ? r
 		     : map_put(&to->attributes_ids, attributes_key(pid, id),
 			       (u64)set << 1 | (*at & 1));
@@ -250,4 +273,23 @@ int batch_count(struct pipeline_batch *b, const struct pipeline_entry *e, u32 *r
 	if (r == 0)
 		*ret_index = (u32)b->entries.n - 1;
 	return r;
+}
+
+int batch_copy_entry(struct pipeline_batch *to, struct procman *procman,
+		     const struct pipeline_batch *from, const struct pipeline_entry *e,
+		     u32 *ret_index)
+{
+	struct pipeline_entry copy = *e;
+	u32 of_thread = 0, of_event = 0;
+	int r = batch_copy_stack(to, procman, from, e->key.kernel_stack);
+
+	if (r == 0)
+		r = batch_copy_stack(to, procman, from, e->key.user_stack);
+	if (r == 0)
+		r = copy_set(to, from, (u32)e->key.context.attributes, &of_thread);
+	if (r == 0)
+		r = copy_set(to, from, (u32)e->key.event_attributes, &of_event);
+	copy.key.context.attributes = of_thread;
+	copy.key.event_attributes = of_event;
+	return r < 0 ? r : batch_count(to, &copy, ret_index);
 }

@@ -14,6 +14,12 @@ struct pipeline_batch *batch_new(const struct pipeline *p);
  */
 int batch_add_stack(struct pipeline_batch *b, struct procman *procman, u64 id, const u64 *frames,
 		    u32 n, u32 stop, bool kernel);
+/*
+ * Copies a stack to another batch, unless that has it or the other does not. Stacks with runtime
+ * frames stay, because their names belong to the old batch. 0, or as batch_add_stack().
+ */
+int batch_copy_stack(struct pipeline_batch *to, struct procman *procman,
+		     const struct pipeline_batch *from, u64 id);
 /* Adds a set of thread attributes, unless its id is known. `partial`: some were omitted. */
 int batch_add_attributes(struct pipeline_batch *b, u32 pid, u64 id,
 			 const struct context_label *labels, u32 n, bool partial);
@@ -26,3 +32,7 @@ int batch_copy_attributes(struct pipeline_batch *to, const struct pipeline_batch
 u32 batch_attributes(const struct pipeline_batch *b, u32 pid, u64 id, bool *ret_partial);
 /* Adds e->count and the values to the entry with the same key, and returns its index. */
 int batch_count(struct pipeline_batch *b, const struct pipeline_entry *e, u32 *ret_index);
+/* Adds an entry of another batch with what it refers to. As batch_count() and batch_add_stack(). */
+int batch_copy_entry(struct pipeline_batch *to, struct procman *procman,
+		     const struct pipeline_batch *from, const struct pipeline_entry *e,
+		     u32 *ret_index);

@@ -41,6 +41,9 @@ struct pipeline {
 	u64 batch_max; /* bytes of a batch; 0: no limit */
 	vec(struct waking) wakings;
 	struct map waking_index; /* tid → wakings */
+	/* By id: entries whose values come later, in p->batch and in p->before; and values that
+	 * came before their samples. */
+	struct map expected[2], early_values, early_bytes;
 	u64 scratch[SAMPLE_MAX_FRAMES];
 	u64 lost[SAMPLER_MAX_SOURCES];	  /* of previous batches */
 	u64 no_room[SAMPLER_MAX_SOURCES]; /* samples dropped so far because the batch was full */

@@ -10,6 +10,7 @@
 
 #include "agent/pipeline/batch.h"
 #include "agent/pipeline/deferred.h"
+#include "agent/pipeline/later.h"
 #include "agent/pipeline/processes.h"
 #include "agent/pipeline/records.h"
 #include "agent/pipeline/wakers.h"
@@ -234,6 +235,7 @@ void pipeline_destroy(struct pipeline *p)
 	contexts_destroy(p->contexts);
 	sampler_destroy(p->sampler);
 	map_deinit(&p->sampled);
+	later_deinit(p);
 	if (p->epoll_fd >= 0)
 		close(p->epoll_fd);
 	pipeline_set_urgent(p, false);
@@ -269,7 +271,9 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	b->answers = runtimes_take_answers(p->runtimes);
 	p->batch = fresh;
 	p->before = b;
+	later_begin(p);
 	(void)sampler_drain(p->sampler);
+	later_move(p);
 	p->before = NULL;
 	b->ended_ns = fresh->started_ns;
 	for (u32 i = 0; i < b->n_sources; i++) {

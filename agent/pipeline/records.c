@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/pipeline/batch.h"
+#include "agent/pipeline/later.h"
 #include "agent/pipeline/processes.h"
 #include "agent/pipeline/wakers.h"
 #include "base/clock.h"
@@ -141,6 +142,7 @@ static void count_part(struct pipeline *p, const struct record_sample *s, u32 st
 	const char *name;
 	bool partial, event_partial;
 	u32 index = 0;
+	s64 event = -1;
 
 	e.key.context.attributes =
 		batch_attributes(p->batch, s->pid, s->context.attributes, &partial);
@@ -163,10 +165,16 @@ static void count_part(struct pipeline *p, const struct record_sample *s, u32 st
 		count_stop(counts, user, stop);
 	if (user && user->raw && proc)
 		processes_hold_jit_files(p, proc);
-	if (p->keep_times && !batch_is_full(p->batch) &&
-	    vec_push(&p->batch->events,
-		     (struct pipeline_event){s->time_ns, value, s->bytes, index}) < 0)
-		log_warn("out of memory: a sample's time is lost");
+	if (p->keep_times && !batch_is_full(p->batch)) {
+		event = (s64)p->batch->events.n;
+		if (vec_push(&p->batch->events,
+			     (struct pipeline_event){s->time_ns, value, s->bytes, index}) < 0) {
+			log_warn("out of memory: a sample's time is lost");
+			event = -1;
+		}
+	}
+	if (s->later)
+		later_expect(p, s->later, index, event);
 }
 
 /*
@@ -193,29 +201,12 @@ static bool has_all(const struct pipeline_batch *b, const struct record_sample *
 	       (!s->event_attributes || batch_has_attributes(b, s->pid, s->event_attributes));
 }
 
-/* Stacks with runtime frames stay, because their names belong to the old batch. */
-static void copy_stack(struct pipeline *p, u64 id)
-{
-	const struct pipeline_stack *s = NULL;
-	const u64 *frames;
-
-	if (id && !pipeline_stack(p->batch, id))
-		s = pipeline_stack(p->before, id);
-	if (!s)
-		return;
-	frames = &p->before->frames.data[s->first];
-	for (u32 i = 0; i < s->n && !s->kernel; i++)
-		if (frames[i] >= WORD_RUNTIME)
-			return;
-	if (batch_add_stack(p->batch, p->procman, id, frames, s->n, s->stop, s->kernel) < 0)
-		log_warn_rarely("out of memory: stacks are shown as lost");
-}
-
 /* Copies what the sample refers to from the old batch into the new one. */
 static void copy_to_new_batch(struct pipeline *p, const struct record_sample *s)
 {
-	copy_stack(p, s->kernel_stack);
-	copy_stack(p, s->user_stack);
+	if (batch_copy_stack(p->batch, p->procman, p->before, s->kernel_stack) < 0 ||
+	    batch_copy_stack(p->batch, p->procman, p->before, s->user_stack) < 0)
+		log_warn_rarely("out of memory: stacks are shown as lost");
 	if (batch_copy_attributes(p->batch, p->before, s->pid, s->context.attributes) < 0 ||
 	    batch_copy_attributes(p->batch, p->before, s->pid, s->event_attributes) < 0)
 		log_warn("out of memory: samples lack their attributes");
@@ -246,6 +237,11 @@ static void on_sample(void *arg, const struct record_sample *s)
 
 	count_sample(p, s, STOP_STACK_LOST);
 	p->batch = now;
+}
+
+static void on_later(void *arg, const struct record_later *l)
+{
+	later_add(arg, l);
 }
 
 /* ---- deferred walks ---- */
@@ -306,4 +302,5 @@ const struct sampler_ops records_ops = {
 	.deferred = on_deferred,
 	.attributes = on_attributes,
 	.exec = on_exec,
+	.later = on_later,
 };

@@ -40,7 +40,7 @@ int field_find(const char *format, const char *name, bool is_syscall, struct sou
 u16 fields_to_named(const struct source_field *fields, u32 n_fields, const u8 *bytes, u32 n,
 		    u8 ret[FIELDS_MAX_BYTES]);
 /*
- * Adds an attribute to `n` bytes of ATTRIBUTES_NAMED, and returns their new number. What is too long
- * is cut off; an attribute for which there is no room is left out.
+ * Adds an attribute to `n` bytes of ATTRIBUTES_NAMED, and returns their new number. What is too
+ * long is cut off; an attribute for which there is no room is left out.
  */
 u16 fields_add_named(u8 ret[FIELDS_MAX_BYTES], u16 n, const char *name, const char *value);

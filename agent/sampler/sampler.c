@@ -272,6 +272,7 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 		.pac_mask = sampler_pac_mask(),
 		.period = from->about.period,
 		.page_shift = (u32)__builtin_ctz((u32)getpagesize()),
+		.block = from->block,
 	};
 	for (u32 i = 0; i < from->n_fields; i++)
 		c->fields[i] = from->fields[i].where;
@@ -387,6 +388,10 @@ static int take_record(void *arg, void *data, size_t n)
 	case RECORD_ATTRIBUTES:
 		if (n >= sizeof(*attributes) && n >= sizeof(*attributes) + attributes->n)
 			take_attributes(s, attributes, (const u8 *)(attributes + 1));
+		break;
+	case RECORD_LATER:
+		if (n >= sizeof(struct record_later))
+			s->ops.later(s->arg, data);
 		break;
 	case RECORD_EXEC:
 		if (n >= sizeof(struct record_exec))

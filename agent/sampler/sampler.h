@@ -22,6 +22,7 @@
 #define SAMPLER_DEFAULT_EVENT "cpu-clock"
 #define SAMPLER_WAITS "off-cpu"
 #define SAMPLER_FAULTS "fault-bytes"
+#define SAMPLER_BLOCK_IO "block-io"
 
 struct sampler;
 
@@ -85,6 +86,8 @@ struct sampler_ops {
 	void (*attributes)(void *arg, const struct record_attributes *head, const u8 *bytes);
 	/* A process runs another program now; side-band events of the exec were written before. */
 	void (*exec)(void *arg, const struct record_exec *e);
+	/* The values of a sample that came, or will come, without them. */
+	void (*later)(void *arg, const struct record_later *l);
 };
 
 struct sampler_source_stats {

@@ -65,8 +65,9 @@ struct source {
 	struct source_field fields[SAMPLER_MAX_FIELDS]; /* fields that become attributes */
 	u32 n_fields;
 	u64 budget_ns;	     /* time that its samples may take in 10 ms on a CPU; 0: no limit */
-	bool has_prev_state; /* of struct sampler_config */
-	bool wakers;	     /* likewise */
+	bool has_prev_state; /* of struct sampler_config, like the next two */
+	bool wakers;
+	u32 block;
 	bool is_started;
 	bool is_paused;
 	void *skeleton;		       /* owned */

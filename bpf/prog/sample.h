@@ -167,6 +167,7 @@ static __always_inline void fill_sample(struct record_sample *out, struct task_s
 	out->woken_tid = 0;
 	out->object = (struct wait_object){};
 	out->bytes = 0;
+	out->later = 0;
 	out->wait = config.whole_time ? WAIT_RUNNING : WAIT_NONE;
 	out->context = (struct sample_context){};
 	task_comm(task, out->comm);

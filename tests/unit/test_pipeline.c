@@ -704,3 +704,111 @@ Test(pipeline, a_filter_by_pid_includes_descendants_of_a_command_only)
 	cr_expect(processes_include(&p, &child));
 	cr_expect(map_get(&p.sampled, 11), "its children are found, even when the parent is gone");
 }
+
+/* ---- samples whose values come later ---- */
+
+#define REQUEST 77
+
+static struct record_sample request_of(u64 user_stack)
+{
+	struct record_sample s = sample_of(user_stack);
+
+	s.value = 0;
+	s.later = REQUEST;
+	return s;
+}
+
+static void send_values(void)
+{
+	records_ops.later(&p, &(struct record_later){
+				      .type = RECORD_LATER, .id = REQUEST, .value = 5, .bytes = 6});
+}
+
+static void expect_values(const struct pipeline_batch *b, u64 count, s64 value, s64 bytes)
+{
+	cr_assert_eq(b->entries.n, 1);
+	cr_expect_eq(b->entries.data[0].count, count);
+	cr_expect_eq(b->entries.data[0].value, value);
+	cr_expect_eq(b->entries.data[0].bytes, bytes);
+}
+
+Test(pipeline, values_come_after_their_sample)
+{
+	send_stack(1);
+	send_record(request_of(1));
+	send_record(request_of(1));
+	expect_values(p.batch, 2, 0, 0);
+	send_values();
+	expect_values(p.batch, 2, 5, 6);
+}
+
+Test(pipeline, values_come_before_a_walk_that_was_parked)
+{
+	struct pipeline_batch *b;
+
+	fake.page_is_missing = true;
+	send_stack(1);
+	send_deferred_of(request_of(1));
+	cr_assert(p.parked);
+	send_values();
+	fake.loader_is_busy = fake.page_comes = true;
+	b = take();
+	expect_values(b, 1, 5, 6);
+	pipeline_give_back(&p, b);
+}
+
+Test(pipeline, values_are_in_the_times_of_their_samples)
+{
+	p.keep_times = true;
+	send_stack(1);
+	send_record(request_of(1));
+	send_values();
+	cr_assert_eq(p.batch->events.n, 1);
+	cr_expect_eq(p.batch->events.data[0].value, 5);
+	cr_expect_eq(p.batch->events.data[0].bytes, 6);
+}
+
+/* The request counts where it ends, with its stack and attributes. */
+Test(pipeline, values_of_a_request_that_outlives_its_batch)
+{
+	struct record_sample s = request_of(1);
+	struct pipeline_batch *b;
+
+	s.event_attributes = 4;
+	send_stack(1);
+	send_attributes(4, "value");
+	send_record(s);
+	b = take();
+	expect_values(b, 0, 0, 0);
+	cr_expect_eq(pipeline_sum(b).samples, 0);
+	pipeline_give_back(&p, b);
+	send_values();
+	expect_values(p.batch, 1, 5, 6);
+	cr_expect_eq(pipeline_sum(p.batch).samples, 1);
+	expect_frames(p.batch, 1, (u64[]){FRAME(1)});
+	cr_expect_neq(p.batch->entries.data[0].key.event_attributes, 0);
+}
+
+Test(pipeline, values_that_come_while_the_batch_changes)
+{
+	struct pipeline_batch *b;
+
+	send_stack(1);
+	send_record(request_of(1));
+	fake.arrives[AFTER_EPOCH] = send_values;
+	b = take();
+	expect_values(b, 1, 5, 6);
+	cr_expect_eq(p.batch->entries.n, 0);
+	pipeline_give_back(&p, b);
+}
+
+/* A sample was lost: its values wait for it until the batch ends. */
+Test(pipeline, values_without_a_sample)
+{
+	send_values();
+	cr_expect_eq(p.batch->entries.n, 0);
+	pipeline_give_back(&p, take());
+	send_stack(1);
+	send_record(request_of(1));
+	expect_values(p.batch, 1, 0, 0);
+}
