@@ -33,6 +33,7 @@ struct recording_options {
 	bool off_cpu;		 /* waits, instead of `events` */
 	bool wall;		 /* the whole time of each thread, instead of `events` */
 	bool wakers;		 /* also who ended each wait */
+	bool block_io;		 /* requests to disks, instead of `events` */
 	bool faults;		 /* page faults with their memory, instead of `events` */
 	u64 hz;			 /* samples per second on each CPU; 0: the event's default */
 	u64 period;		 /* events per sample, instead of a rate; 0: none */

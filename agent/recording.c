@@ -103,6 +103,8 @@ static const char *events_of(const struct recording_options *o)
 		return SAMPLER_WAITS;
 	if (o->faults)
 		return SAMPLER_FAULTS;
+	if (o->block_io)
+		return SAMPLER_BLOCK_IO;
 	return o->events ? o->events : SAMPLER_DEFAULT_EVENT;
 }
 
@@ -130,19 +132,20 @@ static int select_samples(struct selection *s, const struct recording_options *o
 	if (o->kernel_only && o->user_only)
 		return diag_set(reterr_diag, -EINVAL,
 				"--kernel-only and --user-only exclude each other");
-	if (o->off_cpu + o->wall + o->faults + (o->events != NULL) > 1)
+	if (o->off_cpu + o->wall + o->faults + o->block_io + (o->events != NULL) > 1)
 		return diag_set(reterr_diag, -EINVAL,
-				"--event, --off-cpu, --wall and --faults exclude each other");
+				"--event, --off-cpu, --wall, --faults and --block-io exclude each "
+				"other");
 	if (o->wakers && !o->off_cpu && !o->wall)
 		return diag_set(reterr_diag, -EINVAL,
 				"--wakers tells who ends waits: add --off-cpu or --wall");
 	if (o->off_cpu && o->hz)
 		return diag_set(reterr_diag, -EINVAL,
 				"--off-cpu follows each wait and has no rate: leave -F out");
-	if (o->faults && o->hz)
+	if ((o->faults || o->block_io) && o->hz)
 		return diag_set(reterr_diag, -EINVAL,
-				"--faults has no rate: leave -F out, or take one of N faults with "
-				"-c N");
+				"%s has no rate: leave -F out, or take one of N with -c N",
+				o->faults ? "--faults" : "--block-io");
 	if (list_init(&s->events, events_of(o)) < 0 || list_init(&s->pids, o->pids) < 0 ||
 	    list_init(&s->comms, o->comms) < 0 || list_init(&s->cgroups, o->cgroups) < 0 ||
 	    list_init(&s->uids, o->uids) < 0)

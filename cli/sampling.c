@@ -30,6 +30,8 @@ const struct option sampling_options[] = {
 		    "with --off-cpu or --wall: show above each wait who ended it"),
 	OPTION_FLAG("faults", 0, A, what.faults,
 		    "record page faults and the memory that they bring, instead of events"),
+	OPTION_FLAG("block-io", 0, A, what.block_io,
+		    "record requests to disks with their time and bytes, instead of events"),
 	OPTION_U64("count", 'c', "N", A, what.period, 1, 1ULL << 40,
 		   "take a sample every N events, instead of at a frequency"),
 	OPTION_STRING("pid", 'p', "PID,...", A, what.pids, "only these processes"),

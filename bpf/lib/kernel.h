@@ -89,6 +89,30 @@ struct cred {
 	} uid;
 };
 
+struct gendisk {
+	int major;
+	int first_minor;
+};
+
+struct block_device {
+	unsigned int bd_dev;
+};
+
+struct request_queue {
+	struct gendisk *disk;
+};
+
+struct request {
+	struct request_queue *q;
+	unsigned int cmd_flags;
+	unsigned int __data_len;
+	struct block_device *part; /* a struct hd_struct before Linux 5.11 */
+};
+
+struct request___before_5_17 {
+	struct gendisk *rq_disk;
+};
+
 struct task_struct {
 	unsigned int flags;
 	unsigned int in_iowait : 1;

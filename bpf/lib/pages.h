@@ -11,7 +11,6 @@
  */
 #pragma once
 
-#include "bpf/lib/scratch.h"
 #include "bpf/lib/task.h"
 
 /*

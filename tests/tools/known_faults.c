@@ -255,13 +255,15 @@ SCENARIO four_threads(__attribute__((unused)) int fd)
 }
 
 /* A fault now and then, until the profiler knows the way from these functions to main(). */
-SCENARIO warm_up(void)
+SCENARIO warm_up(int fd)
 {
 	char *at = map_aligned(MADV_NOHUGEPAGE);
 
 	for (int i = 0; i < 60; i++, usleep(10000)) {
-		write_pages(at + (size_t)i * 2 * PAGE, PAGE);
-		read_pages(at + (size_t)(i * 2 + 1) * PAGE, PAGE);
+		write_pages(at + (size_t)i * 3 * PAGE, PAGE);
+		read_pages(at + (size_t)(i * 3 + 1) * PAGE, PAGE);
+		if (pread(fd, at + (size_t)(i * 3 + 2) * PAGE, PAGE, 0) != (ssize_t)PAGE)
+			fail("pread");
 	}
 }
 
@@ -292,7 +294,7 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	printf("ready\n");
 	getchar();
-	warm_up();
+	warm_up(fd);
 	for (int i = 2; i < argc; i++)
 		run(argv[i], fd);
 	printf("over\n");

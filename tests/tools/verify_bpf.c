@@ -16,6 +16,7 @@
 #include "abi/sample.h"
 #include "agent/probe/probe.h"
 #include "base/cleanup.h"
+#include "block.skel.h"
 #include "faults.skel.h"
 #include "follow.skel.h"
 #include "kprobe.skel.h"
@@ -40,7 +41,7 @@ static const struct {
 	{"perf", perf_bpf__elf_bytes},	   {"tracepoint", tracepoint_bpf__elf_bytes},
 	{"follow", follow_bpf__elf_bytes}, {"raw_tracepoint", raw_tracepoint_bpf__elf_bytes},
 	{"sched", sched_bpf__elf_bytes},   {"sched_kprobe", sched_kprobe_bpf__elf_bytes},
-	{"faults", faults_bpf__elf_bytes},
+	{"faults", faults_bpf__elf_bytes}, {"block", block_bpf__elf_bytes},
 	{"kprobe", kprobe_bpf__elf_bytes}, {"uprobe", uprobe_bpf__elf_bytes, true},
 };
 
