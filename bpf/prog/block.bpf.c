@@ -100,15 +100,21 @@ static __always_inline __u8 operation_of(struct request *rq)
 	return operation;
 }
 
-static __always_inline void describe_request(struct scratch *s, void *ctx)
+/*
+ * This and choose_request() are functions of their own: old kernels forget the bounds of what a
+ * larger `sample` spills.
+ */
+__noinline int describe_apart(__u64 address)
 {
-	struct request *rq = (struct request *)request_of(ctx);
+	struct request *rq = (struct request *)address;
 	struct starting *now = starting_get();
-	struct gathered *g = &s->gathered;
+	struct scratch *s = scratch_get();
 	__u32 device = device_of(rq);
+	struct gathered *g;
 
-	if (!now)
-		return;
+	if (!now || !s)
+		return 0;
+	g = &s->gathered;
 	s->out.sample.later = now->later;
 	g->form = ATTRIBUTES_FIELDS;
 	g->left_out = 0;
@@ -121,6 +127,12 @@ static __always_inline void describe_request(struct scratch *s, void *ctx)
 	g->bytes[5] = (__u8)(device >> 24);
 	g->bytes[6] = operation_of(rq);
 	s->out.sample.event_attributes = attributes_send(s);
+	return 0;
+}
+
+static __always_inline void describe_request(struct scratch *s, void *ctx)
+{
+	(void)describe_apart(request_of(ctx));
 }
 
 static __always_inline void finish_request(struct scratch *s)
@@ -145,10 +157,9 @@ static __always_inline bool is_followed(struct task_struct *task)
 	return tgid && filter_pass(task, tgid);
 }
 
-SEC("raw_tracepoint")
-int sample(struct bpf_raw_tracepoint_args *ctx)
+/* Whether the request becomes a sample. */
+__noinline int choose_request(__u64 rq)
 {
-	__u64 rq = request_of(ctx);
 	struct starting *now = starting_get();
 	struct io io = {.began_ns = bpf_ktime_get_ns()};
 
@@ -163,7 +174,13 @@ int sample(struct bpf_raw_tracepoint_args *ctx)
 	io.later = now->later = walk_mix(rq, io.began_ns) >> 1 | 1;
 	if (bpf_map_update_elem(&ios, &rq, &io, BPF_ANY) < 0)
 		now->later = 0;
-	return sample_event(ctx, NULL, 0);
+	return 1;
+}
+
+SEC("raw_tracepoint")
+int sample(struct bpf_raw_tracepoint_args *ctx)
+{
+	return choose_request(request_of(ctx)) ? sample_event(ctx, NULL, 0) : 0;
 }
 
 /* Sends the time until `now`, and the bytes until now. */
