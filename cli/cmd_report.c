@@ -8,6 +8,7 @@
 
 #include "base/str.h"
 #include "base/text.h"
+#include "base/vocab.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/view.h"
@@ -60,6 +61,25 @@ static size_t columns_left(const struct report *r, size_t used)
 	return r->width ? r->width > used + 10 ? r->width - used : 10 : 0;
 }
 
+/* Time in the unit that suits it, all else as a count: the head has the unit. */
+static void append_value(const struct report *r, s64 v, struct str *out)
+{
+	const char *unit = profile_string(r->p, r->p->types[r->p->default_type].unit);
+
+	if (vocab_per_second(unit))
+		text_append_value(out, v, unit);
+	else
+		text_append_count(out, v);
+}
+
+/* printf() counts bytes. */
+static void print_right(struct str *out, const char *text, size_t columns)
+{
+	size_t n = text_columns(text);
+
+	str_printf(out, "%*s%s", (int)(columns > n ? columns - n : 0), "", text);
+}
+
 /* ---- the table ---- */
 
 static const struct profile_table *sorted_table; /* qsort's compare takes no argument */
@@ -101,9 +121,10 @@ static void print_row(struct report *r, const struct profile_table *t,
 
 	if (profile_share_interval(share, r->samples, &low, &high))
 		snprintf(interval, sizeof(interval), "%.1f..%.1f", 100 * low, 100 * high);
-	text_append_count(&count, row->self);
-	str_printf(&r->out, "%14s %6.2f %11s %6.2f  ", str_get(&count), pct(row->self, t->total),
-		   interval, pct(row->total, t->total));
+	append_value(r, row->self, &count);
+	print_right(&r->out, str_get(&count), 14);
+	str_printf(&r->out, "  %6.2f %11s %6.2f  ", pct(row->self, t->total), interval,
+		   pct(row->total, t->total));
 	left = columns_left(r, 42 + object_n);
 	text_append_cut(&r->out, name, left);
 	if (row->kind == FRAME_KERNEL) {
@@ -137,6 +158,32 @@ static int print_table(struct report *r)
 		str_printf(&r->out, "%14s %6.2f %11s %6s  (%zu more functions)\n", "",
 			   pct(rest, t->total), "", "", t->rows.n - n);
 	return 0;
+}
+
+/* ---- waits by what was waited for ---- */
+
+static void print_waits(struct report *r, const struct profile_waits *w)
+{
+	s64 all = 0;
+
+	for (u32 k = 0; k < WAIT_N; k++)
+		all += w->value[k];
+	str_printf(&r->out, "%14s %6s %11s  waits for\n", "total", "%", "samples");
+	for (u32 i = 0; i < WAIT_N; i++) {
+		_cleanup_str_ struct str value = {}, samples = {};
+		enum wait k = w->order[i];
+
+		if (!w->value[k])
+			continue;
+		append_value(r, w->value[k], &value);
+		if (w->has_samples)
+			text_append_count(&samples, w->samples[k]);
+		print_right(&r->out, str_get(&value), 14);
+		str_printf(&r->out, " %6.2f %11s  %s: %s\n", pct(w->value[k], all),
+			   str_get(&samples), k ? vocab_wait(k)->name : "(not known)",
+			   k ? vocab_wait(k)->help : "samples without the attribute " PROFILE_WAIT);
+	}
+	str_putc(&r->out, '\n');
 }
 
 /* ---- the tree ---- */
@@ -233,6 +280,7 @@ static int print_tree(struct report *r)
 
 	o.inverted = r->a->callers;
 	o.no_process = r->a->callers;
+	o.waits = true;
 	err = profile_tree_build(r->p, &o, &t);
 	if (err == 0)
 		err = vec_push(&stack, at);
@@ -267,6 +315,7 @@ static int print_report(const struct profile *p, const struct report_arguments *
 			   .o = o,
 			   .width = a->width ? a->width : terminal_width(),
 			   .samples = profile_sample_count(p)};
+	struct profile_waits waits;
 	int status = 0;
 
 	if (*profile_string(p, p->title)) {
@@ -275,6 +324,8 @@ static int print_report(const struct profile *p, const struct report_arguments *
 	}
 	profile_quality_line(p, &r.out);
 	str_puts(&r.out, "\n\n");
+	if (profile_waits_sum(p, &waits))
+		print_waits(&r, &waits);
 	if (!a->no_table)
 		status = print_table(&r);
 	if (!a->no_table && !a->no_tree)

@@ -117,7 +117,7 @@ static void count_functions(struct picture *pic, const struct profile *p,
 					    : profile_string(p, p->mappings.data[f->mapping].path);
 		struct line *l;
 
-		if (f->kind == FRAME_NOTE)
+		if (vocab_frame_kind(f->kind)->class == FRAME_CLASS_NOTE)
 			continue;
 		l = line_of(pic, profile_frame_name(p, id, &scratch), base_name(where));
 		if (!l)

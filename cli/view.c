@@ -12,7 +12,8 @@ const struct option view_look_options[] = {
 	OPTION_FLAG("threads", 0, A, threads, "show thread names below their process"),
 	OPTION_FLAG("pids", 0, A, pids, "show each process by itself, as name-PID"),
 	OPTION_FLAG("annotate", 0, A, annotate,
-		    "folded: mark inlined frames _[i] and JIT, Java and JavaScript frames _[j]"),
+		    "folded: mark inlined frames _[i] and JIT, Java and JavaScript frames _[j],\n"
+		    "and end stacks of waits with what was waited for, such as [lock]"),
 	OPTION_FLAG("icicle", 0, A, icicle, "svg: root at the top"),
 	OPTION_STRING("title", 0, "TEXT", A, title, "title of the output"),
 	{},
@@ -37,7 +38,7 @@ int view_apply(struct view_arguments *a, const char *command, struct profile_wri
 	}
 	memset(a->drop_kinds, 0, sizeof(a->drop_kinds));
 	for (int k = 0; k < FRAME_KIND_N; k++)
-		a->drop_kinds[k] = a->kernel_only ? k != FRAME_KERNEL : 0;
+		a->drop_kinds[k] = a->kernel_only && k != FRAME_KERNEL && k != FRAME_WAIT;
 	if (a->user_only)
 		a->drop_kinds[FRAME_KERNEL] = 1;
 	o->tree.threads = a->threads;

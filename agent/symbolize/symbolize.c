@@ -550,7 +550,7 @@ static int wait_labels(struct making *m, const struct pipeline_key *key,
 	struct profile *p = m->profile;
 	const struct wait_object *o = &key->object;
 	char address[INET6_ADDRSTRLEN], text[80];
-	int r = add_label(p, "wait", vocab_wait(m->wait)->name, labels, n);
+	int r = add_label(p, PROFILE_WAIT, vocab_wait(m->wait)->name, labels, n);
 
 	if (m->wait == WAIT_IDLE)
 		return r;

@@ -3,12 +3,14 @@
  * Names come from binaries, processes and files that are not trusted; these functions make them
  * safe to show.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
 
 #include "base/cleanup.h"
+#include "base/vocab.h"
 
 size_t text_decode(const char *s, size_t n, u32 *ret_code_point)
 {
@@ -228,6 +230,39 @@ void text_append_count(struct str *out, s64 v)
 		if ((n - i) % 3 == 1 && i + 1 < n)
 			str_putc(out, ',');
 	}
+}
+
+static void append_time(struct str *out, double ns)
+{
+	static const struct {
+		const char *name;
+		double ns;
+	} units[] = {{"s", 1e9}, {"ms", 1e6}, {"\xc2\xb5s", 1e3}, {"ns", 1}};
+	size_t i = 0;
+	double v;
+
+	/* What rounds to 1000 of a unit is 1 of the next. */
+	while (i + 1 < ARRAY_SIZE(units) && fabs(ns) < 0.9995 * units[i].ns)
+		i++;
+	v = ns / units[i].ns;
+	str_printf(out, "%.*f %s",
+		   i == ARRAY_SIZE(units) - 1 || fabs(v) >= 99.95 ? 0
+		   : fabs(v) >= 9.995				  ? 1
+								  : 2,
+		   v, units[i].name);
+}
+
+void text_append_value(struct str *out, s64 v, const char *unit)
+{
+	u64 per_second = vocab_per_second(unit);
+
+	if (per_second) {
+		append_time(out, (double)v * (1e9 / (double)per_second));
+		return;
+	}
+	text_append_count(out, v);
+	str_putc(out, ' ');
+	text_append_clean(out, unit, 0);
 }
 
 void text_hex(const u8 *bytes, size_t n, char *ret)

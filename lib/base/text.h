@@ -31,6 +31,8 @@ void text_append_json(struct str *out, const char *s);
 void text_append_cut(struct str *out, const char *s, size_t columns);
 /* 1234567 becomes 1,234,567. */
 void text_append_count(struct str *out, s64 v);
+/* A value of a unit (abi/tbl/unit.tbl): time as "1.23 s" or "45.6 ms", others as "1,234 bytes". */
+void text_append_value(struct str *out, s64 v, const char *unit);
 /* Writes n bytes as 2 * n lower-case hex digits and a NUL. */
 void text_hex(const u8 *bytes, size_t n, char *ret);
 /* The value of a hex digit of either case, or -1. */

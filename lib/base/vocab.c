@@ -19,10 +19,10 @@ static const struct vocab_stop stops[] = {
 };
 
 static const struct vocab_wait waits[] = {
-#define WAIT(id, name, help) {name, help},
+#define WAIT(id, name, light, dark, help) {name, light, help},
 #include "abi/tbl/wait.tbl"
 #undef WAIT
-	{"?", "?"},
+	{"?", "#ffffff", "?"},
 };
 
 static const struct vocab_counter counters[] = {
@@ -84,6 +84,21 @@ const struct vocab_stop *vocab_stop(unsigned int stop)
 const struct vocab_wait *vocab_wait(unsigned int wait)
 {
 	return &waits[wait < WAIT_N ? wait : WAIT_N];
+}
+
+enum wait vocab_wait_by_name(const char *name, size_t n)
+{
+	for (enum wait w = WAIT_NONE + 1; w < WAIT_N; w++)
+		if (strlen(waits[w].name) == n && !memcmp(waits[w].name, name, n))
+			return w;
+	return WAIT_NONE;
+}
+
+enum wait vocab_wait_by_frame(const char *name, size_t n)
+{
+	bool bracketed = n > 2 && name[0] == '[' && name[n - 1] == ']';
+
+	return bracketed ? vocab_wait_by_name(name + 1, n - 2) : WAIT_NONE;
 }
 
 const struct vocab_counter *vocab_counter(unsigned int counter)

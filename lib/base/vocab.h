@@ -43,11 +43,16 @@ struct vocab_export_drop {
 };
 
 struct vocab_wait {
-	const char *name, *help;
+	const char *name;
+	const char *colour; /* "#rrggbb", on a light background */
+	const char *help;
 };
 
 const struct vocab_frame_kind *vocab_frame_kind(unsigned int kind);
 const struct vocab_wait *vocab_wait(unsigned int wait);
+/* Of "lock", and of a leaf frame "[lock]"; WAIT_NONE of any other text of n bytes. */
+enum wait vocab_wait_by_name(const char *name, size_t n);
+enum wait vocab_wait_by_frame(const char *name, size_t n);
 const char *vocab_counter_loss(enum counter_loss loss);
 const struct vocab_stop *vocab_stop(unsigned int stop);
 const struct vocab_counter *vocab_counter(unsigned int counter);

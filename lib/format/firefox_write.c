@@ -19,10 +19,12 @@
 #define FORMAT_VERSION 49
 #define RESOURCE_LIBRARY 1
 
-enum category { CATEGORY_OTHER, CATEGORY_USER, CATEGORY_KERNEL, CATEGORY_JIT };
+/* Behind them one for each wait: its number is CATEGORY_WAITS and the enum wait. */
+enum category { CATEGORY_OTHER, CATEGORY_USER, CATEGORY_KERNEL, CATEGORY_JIT, CATEGORY_WAITS };
 
 struct ff_stack {
 	u32 prefix, frame; /* prefix: PROFILE_NONE = root */
+	u32 category;
 };
 
 struct ff_func {
@@ -40,6 +42,7 @@ struct ff_frame {
 struct ff_sample {
 	u64 time_ns;
 	u32 thread, stack; /* of the profile; then stack is an index in stacks, or PROFILE_NONE */
+	enum wait wait;
 	s64 value;
 };
 
@@ -54,6 +57,7 @@ struct firefox_writer {
 	/* Of the thread at hand. */
 	struct strtab strings;
 	struct map stack_ids;	 /* (prefix + 1) << 32 | frame → stack */
+	struct map wait_ids;	 /* stack << 32 | wait → the stack in that wait */
 	struct map frame_ids;	 /* frame << 32 | depth → frame */
 	struct map func_ids;	 /* function << 32 | mapping → func */
 	struct map unnamed_ids;	 /* frame → func */
@@ -68,6 +72,7 @@ static void thread_clear(struct firefox_writer *w)
 {
 	strtab_deinit(&w->strings);
 	map_clear(&w->stack_ids);
+	map_clear(&w->wait_ids);
 	map_clear(&w->frame_ids);
 	map_clear(&w->func_ids);
 	map_clear(&w->unnamed_ids);
@@ -85,6 +90,7 @@ static void writer_deinit(struct firefox_writer *w)
 	vec_deinit(&w->samples);
 	strtab_deinit(&w->strings);
 	map_deinit(&w->stack_ids);
+	map_deinit(&w->wait_ids);
 	map_deinit(&w->frame_ids);
 	map_deinit(&w->func_ids);
 	map_deinit(&w->unnamed_ids);
@@ -161,13 +167,51 @@ static int frame_for(struct firefox_writer *w, u32 id, u32 depth, u32 *ret)
 	return r < 0 ? r : vec_push(&w->frames, frame);
 }
 
+static u32 category_of(const struct profile_frame *f)
+{
+	switch (vocab_frame_kind(f->kind)->class) {
+	case FRAME_CLASS_KERNEL:
+		return CATEGORY_KERNEL;
+	case FRAME_CLASS_MANAGED:
+		return CATEGORY_JIT;
+	case FRAME_CLASS_NATIVE:
+		return CATEGORY_USER;
+	default:
+		return CATEGORY_OTHER;
+	}
+}
+
+static const struct profile_frame *frame_at(const struct firefox_writer *w, size_t i)
+{
+	return &w->p->frames.data[w->frames.data[i].frame];
+}
+
 static int stack_for(struct firefox_writer *w, u32 prefix, u32 frame, u32 *ret)
 {
-	struct ff_stack stack = {.prefix = prefix, .frame = frame};
+	struct ff_stack stack = {
+		.prefix = prefix, .frame = frame, .category = category_of(frame_at(w, frame))};
 	bool added = false;
 	int r = id_for(&w->stack_ids, ((u64)prefix + 1) << 32 | frame, w->stacks.n, ret, &added);
 
 	return r < 0 || !added ? r : vec_push(&w->stacks, stack);
+}
+
+/* The same frames in a stack of its own, because a sample's category is that of its stack. */
+static int wait_stack_for(struct firefox_writer *w, enum wait wait, u32 *stack)
+{
+	struct ff_stack in_wait;
+	bool added = false;
+	u32 of = *stack;
+	int r;
+
+	if (!wait || of == PROFILE_NONE)
+		return 0;
+	r = id_for(&w->wait_ids, (u64)of << 32 | wait, w->stacks.n, stack, &added);
+	if (r < 0 || !added)
+		return r;
+	in_wait = w->stacks.data[of];
+	in_wait.category = CATEGORY_WAITS + wait;
+	return vec_push(&w->stacks, in_wait);
 }
 
 /* Turns s->stack into an index of this thread's stack table. */
@@ -188,6 +232,8 @@ static int add_stack(struct firefox_writer *w, struct ff_sample *s)
 		if (r == 0)
 			r = stack_for(w, at, frame, &at);
 	}
+	if (r == 0)
+		r = wait_stack_for(w, s->wait, &at);
 	s->stack = at;
 	return r;
 }
@@ -242,25 +288,6 @@ static void open_table(struct firefox_writer *w, const char *name, size_t n)
 {
 	json_open_object(&w->json, name);
 	json_put_u64(&w->json, "length", n);
-}
-
-static u32 category_of(const struct profile_frame *f)
-{
-	switch (vocab_frame_kind(f->kind)->class) {
-	case FRAME_CLASS_KERNEL:
-		return CATEGORY_KERNEL;
-	case FRAME_CLASS_MANAGED:
-		return CATEGORY_JIT;
-	case FRAME_CLASS_NATIVE:
-		return CATEGORY_USER;
-	default:
-		return CATEGORY_OTHER;
-	}
-}
-
-static const struct profile_frame *frame_at(const struct firefox_writer *w, size_t i)
-{
-	return &w->p->frames.data[w->frames.data[i].frame];
 }
 
 /* An address must be a number that JSON readers keep: kernel addresses are not. */
@@ -337,7 +364,7 @@ static void append_stack_table(struct firefox_writer *w)
 	open_table(w, "stackTable", n);
 	COLUMN(w, "prefix", n, put_or_null(w, w->stacks.data[i].prefix, PROFILE_NONE));
 	COLUMN(w, "frame", n, put_u32(w, w->stacks.data[i].frame));
-	COLUMN(w, "category", n, put_u32(w, category_of(frame_at(w, w->stacks.data[i].frame))));
+	COLUMN(w, "category", n, put_u32(w, w->stacks.data[i].category));
 	put_zeros(w, "subcategory", n);
 	json_close(&w->json);
 }
@@ -449,7 +476,8 @@ static int append_threads(struct firefox_writer *w)
 	for (size_t i = 0; i < w->p->n_samples && r == 0; i++) {
 		const struct profile_sample *s = profile_sample(w->p, i);
 		u32 thread = s->thread < w->p->threads.n ? threads[s->thread] : s->thread;
-		struct ff_sample own = {s->time_ns, thread, s->stack, s->value[w->p->default_type]};
+		struct ff_sample own = {s->time_ns, thread, s->stack, profile_wait(w->p, s->thread),
+					s->value[w->p->default_type]};
 
 		r = own.value ? vec_push(&w->samples, own) : 0;
 	}
@@ -466,9 +494,26 @@ static int append_threads(struct firefox_writer *w)
 
 /* ---- head ---- */
 
-/* By enum category. */
+static void append_category(struct firefox_writer *w, const char *name, const char *color)
+{
+	json_open_object(&w->json, NULL);
+	json_put_text(&w->json, "name", name);
+	json_put_text(&w->json, "color", color);
+	COLUMN(w, "subcategories", 1, json_put_text(&w->json, NULL, "Other"));
+	json_close(&w->json);
+}
+
+/* By enum category. The page has its own colours, and knows them by name. */
 static void append_categories(struct firefox_writer *w)
 {
+	static const char *const wait_colors[WAIT_N] = {
+		[WAIT_NONE] = "transparent", [WAIT_RUNNING] = "green",
+		[WAIT_LOCK] = "red",	     [WAIT_DISK] = "purple",
+		[WAIT_NETWORK] = "blue",     [WAIT_PIPE] = "lightblue",
+		[WAIT_SLEEP] = "grey",	     [WAIT_FAULT] = "magenta",
+		[WAIT_CHILD] = "yellow",     [WAIT_POLL] = "brown",
+		[WAIT_RUNNABLE] = "orange",  [WAIT_STOPPED] = "darkgray",
+		[WAIT_OTHER] = "lightred"};
 	static const struct {
 		const char *name, *color;
 	} categories[] = {[CATEGORY_OTHER] = {"Other", "grey"},
@@ -477,13 +522,10 @@ static void append_categories(struct firefox_writer *w)
 			  [CATEGORY_JIT] = {"JIT", "green"}};
 
 	json_open_array(&w->json, "categories");
-	for (u32 k = 0; k < ARRAY_SIZE(categories); k++) {
-		json_open_object(&w->json, NULL);
-		json_put_text(&w->json, "name", categories[k].name);
-		json_put_text(&w->json, "color", categories[k].color);
-		COLUMN(w, "subcategories", 1, json_put_text(&w->json, NULL, "Other"));
-		json_close(&w->json);
-	}
+	for (u32 k = 0; k < ARRAY_SIZE(categories); k++)
+		append_category(w, categories[k].name, categories[k].color);
+	for (u32 k = 0; k < WAIT_N && profile_has_waits(w->p); k++)
+		append_category(w, k ? vocab_wait(k)->name : "no wait", wait_colors[k]);
 	json_close(&w->json);
 }
 

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/vocab.h"
 #include "format/internal.h"
 
 /* ---- writing ---- */
@@ -55,6 +56,7 @@ static void append_name(struct str *line, const char *name)
 struct line_writer {
 	struct lines *lines;
 	const struct profile_write_options *o;
+	struct profile_tree_options tree; /* of `o`, with waits if it annotates */
 	struct profile_head head;
 	struct str line, scratch;
 };
@@ -70,6 +72,14 @@ static void append_head(struct line_writer *w)
 {
 	for (size_t i = 0; i < w->head.n; i++)
 		append_name(&w->line, str_get(&w->head.name[i]));
+}
+
+static void append_wait(struct line_writer *w, const struct profile *p, u32 thread)
+{
+	enum wait wait = profile_wait_leaf(p, thread, &w->tree);
+
+	if (wait)
+		str_printf(&w->line, "%s[%s]", w->line.n ? ";" : "", vocab_wait(wait)->name);
 }
 
 static void append_frame(struct line_writer *w, const struct profile *p, u32 id)
@@ -93,7 +103,9 @@ static void make_line(struct line_writer *w, const struct profile *p, const stru
 		append_head(w);
 		for (u32 i = s->n; i > 0; i--)
 			append_frame(w, p, ids[i - 1]);
+		append_wait(w, p, g->thread);
 	} else {
+		append_wait(w, p, g->thread);
 		for (u32 i = 0; i < s->n; i++)
 			append_frame(w, p, ids[i]);
 		for (size_t i = w->head.n; i > 0; i--)
@@ -108,11 +120,13 @@ static void make_line(struct line_writer *w, const struct profile *p, const stru
 static int add_lines(struct lines *l, const struct profile *p,
 		     const struct profile_write_options *o, int side)
 {
-	__attribute__((cleanup(line_writer_deinit))) struct line_writer w = {.lines = l, .o = o};
+	__attribute__((cleanup(line_writer_deinit))) struct line_writer w = {
+		.lines = l, .o = o, .tree = o->tree};
 	_cleanup_groups_ struct profile_groups g = {};
 	u32 type = p->default_type < p->n_types ? p->default_type : 0, id;
 	int r = profile_groups_build(p, false, &g);
 
+	w.tree.waits = o->annotate;
 	for (size_t i = 0; i < g.group.n && r == 0; i++) {
 		make_line(&w, p, &g.group.data[i]);
 		if (w.line.failed)
@@ -125,6 +139,26 @@ static int add_lines(struct lines *l, const struct profile *p,
 			l->value[side].data[id] += g.value.data[i * g.n_types + type];
 	}
 	return r;
+}
+
+/* The time of waits is counted in microseconds, all else as it is. */
+static double counts_per_value(const struct profile *p)
+{
+	u32 t = p->default_type < p->n_types ? p->default_type : 0;
+	enum sample_type type = profile_table_type(p, t);
+	u64 per_second = type == SAMPLE_TYPE_OFF_CPU || type == SAMPLE_TYPE_WALL
+				 ? vocab_per_second(profile_string(p, p->types[t].unit))
+				 : 0;
+
+	return per_second ? 1e6 / (double)per_second : 1;
+}
+
+static void scale_lines(struct lines *l, int side, double factor)
+{
+	if (factor == 1)
+		return;
+	vec_foreach (&l->value[side], v)
+		*v = __builtin_llround((double)*v * factor);
 }
 
 static void normalize_before(struct lines *l)
@@ -180,6 +214,9 @@ int folded_write(const struct profile *p, const struct profile_write_options *o,
 		r = add_lines(&l, p, o, 0);
 	if (r == 0 && o->base)
 		r = add_lines(&l, o->base, o, 1);
+	scale_lines(&l, 0, counts_per_value(p));
+	if (o->base)
+		scale_lines(&l, 1, counts_per_value(o->base));
 	if (r == 0 && o->base && o->normalize)
 		normalize_before(&l);
 	return r < 0 ? r : append_lines(&l, o->base != NULL, out);

@@ -19,7 +19,7 @@ int profile_tree_for_writer(const struct profile *p, const struct profile_write_
 /*
  * A frame known by its text only, as folded and speedscope have it: `_[k]`, `_[i]`, `_[j]` become
  * kinds, `libfoo.so+0x12` an address in a file, `[unknown]` and "" no function, `[truncated: ...]`
- * a note.
+ * a note, `[lock]` a wait.
  */
 int profile_add_frame_text(struct profile *p, const char *text, size_t n, u32 *ret_id);
 int profile_add_comm(struct profile *p, const char *comm, size_t n, u32 *ret_thread);

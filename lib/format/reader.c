@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/vocab.h"
 #include "format/internal.h"
 
 /* Takes the suffix off and says what it meant. */
@@ -68,6 +69,8 @@ int profile_add_frame_text(struct profile *p, const char *text, size_t n, u32 *r
 	strip_suffix(text, &n, &f);
 	if (f.kind == FRAME_NATIVE && !f.flags && n >= 11 && !memcmp(text, "[truncated:", 11))
 		f.kind = FRAME_NOTE;
+	if (f.kind == FRAME_NATIVE && !f.flags && vocab_wait_by_frame(text, n))
+		f.kind = FRAME_WAIT;
 	if (n == 0 || is_text(text, n, "[unknown]")) {
 		if (f.kind == FRAME_NATIVE)
 			f.kind = FRAME_UNKNOWN;

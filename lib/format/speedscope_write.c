@@ -14,6 +14,7 @@
 struct item {
 	u64 time_ns;
 	u32 thread, stack;
+	enum wait wait;
 	s64 value;
 };
 
@@ -96,7 +97,22 @@ static int own_frame(struct speedscope_writer *w, u32 id, u32 *ret)
 	return r;
 }
 
-/* [process, root, ..., leaf] */
+static int put_wait(struct speedscope_writer *w, enum wait wait)
+{
+	_cleanup_str_ struct str name = {};
+	u32 id;
+	int r;
+
+	if (!wait)
+		return 0;
+	str_printf(&name, "[%s]", vocab_wait(wait)->name);
+	r = add_frame(w, str_get(&name), "", NULL, &id);
+	if (r == 0)
+		json_put_u64(&w->json, NULL, id);
+	return r;
+}
+
+/* [process, root, ..., leaf, what it waited for] */
 static int put_stack(struct speedscope_writer *w, const struct item *it)
 {
 	const struct profile_stack *s = &w->p->stacks.data[it->stack];
@@ -119,6 +135,8 @@ static int put_stack(struct speedscope_writer *w, const struct item *it)
 		if (r == 0)
 			json_put_u64(&w->json, NULL, id);
 	}
+	if (r == 0)
+		r = put_wait(w, it->wait);
 	json_close(&w->json);
 	return r;
 }
@@ -165,7 +183,9 @@ static int collect_timed(struct speedscope_writer *w)
 	for (size_t i = 0; i < w->p->n_samples && r == 0; i++) {
 		const struct profile_sample *s = profile_sample(w->p, i);
 		u32 thread = s->thread < w->p->threads.n ? threads[s->thread] : s->thread;
-		struct item it = {s->time_ns, thread, s->stack, s->value[w->p->default_type]};
+		struct item it = {s->time_ns, thread, s->stack,
+				  profile_wait_leaf(w->p, s->thread, &w->tree),
+				  s->value[w->p->default_type]};
 
 		r = it.value > 0 ? vec_push(&w->items, it) : 0;
 	}
@@ -181,6 +201,7 @@ static int collect_groups(struct speedscope_writer *w)
 
 	for (size_t i = 0; i < g.group.n && r == 0; i++) {
 		struct item it = {0, g.group.data[i].thread, g.group.data[i].stack,
+				  profile_wait_leaf(w->p, g.group.data[i].thread, &w->tree),
 				  g.value.data[i * g.n_types + w->p->default_type]};
 
 		r = it.value > 0 ? vec_push(&w->items, it) : 0;
@@ -237,6 +258,7 @@ int speedscope_write(const struct profile *p, const struct profile_write_options
 	if (p->default_type >= p->n_types)
 		return diag_set(reterr_diag, -EINVAL, "a profile without values");
 	w.tree.threads = false;
+	w.tree.waits = true;
 	r = strtab_init(&w.texts);
 	if (r == 0)
 		r = vec_reserve(&w.frames, p->frames.n + 1);

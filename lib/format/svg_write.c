@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/vocab.h"
@@ -56,12 +57,23 @@ static struct rgb warm(double v, const char *name)
 	return (struct rgb){215 + (int)(40 * v), 75 + (int)(65 * v), 60 + (int)(20 * v)};
 }
 
+static struct rgb wait_color(const char *frame)
+{
+	const char *colour = vocab_wait(vocab_wait_by_frame(frame, strlen(frame)))->colour;
+	unsigned int r = 160, g = 160, b = 160;
+
+	(void)sscanf(colour, "#%2x%2x%2x", &r, &g, &b);
+	return (struct rgb){(int)r, (int)g, (int)b};
+}
+
 static struct rgb color_of(const struct profile_node *n, const char *name)
 {
 	double v = (double)(hash_bytes(name, strlen(name)) & 0xffff) / 0xffff;
 
 	if (n->level != PROFILE_LEVEL_FRAME)
 		return (struct rgb){190 + (int)(30 * v), 190 + (int)(30 * v), 200 + (int)(20 * v)};
+	if (n->kind == FRAME_WAIT)
+		return wait_color(name);
 	if (n->flags & PROFILE_FRAME_INLINED)
 		return (struct rgb){60 + (int)(30 * v), 165 + (int)(55 * v), 165 + (int)(55 * v)};
 	switch (vocab_frame_kind(n->kind)->class) {
@@ -99,6 +111,14 @@ static double share_pct(const struct svg *s, s64 v)
 	return all ? 100.0 * (double)v / (double)all : 0;
 }
 
+static void append_value(struct svg *s, s64 v)
+{
+	if (vocab_per_second(s->unit))
+		text_append_value(s->out, v, s->unit);
+	else
+		text_append_count(s->out, v);
+}
+
 static void append_title(struct svg *s, const struct profile_node *n, const char *name)
 {
 	s64 base = s->t->nodes.data[0].base_total;
@@ -106,13 +126,15 @@ static void append_title(struct svg *s, const struct profile_node *n, const char
 	str_puts(s->out, "<title>");
 	text_append_xml(s->out, name);
 	str_puts(s->out, " (");
-	text_append_count(s->out, n->total);
-	str_puts(s->out, " ");
-	text_append_xml(s->out, s->unit);
+	append_value(s, n->total);
+	if (!vocab_per_second(s->unit)) {
+		str_puts(s->out, " ");
+		text_append_xml(s->out, s->unit);
+	}
 	str_printf(s->out, ", %.2f%%", share_pct(s, n->total));
 	if (s->t->has_base) {
 		str_puts(s->out, "; before ");
-		text_append_count(s->out, n->base_total);
+		append_value(s, n->base_total);
 		str_printf(s->out, ", %.2f%%",
 			   base ? 100.0 * (double)n->base_total / (double)base : 0);
 	}

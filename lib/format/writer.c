@@ -26,7 +26,11 @@ int profile_tree_for_writer(const struct profile *p, const struct profile_write_
 			    struct profile_tree **ret)
 {
 	_cleanup_profile_tree_ struct profile_tree *after = NULL, *before = NULL, *diff = NULL;
-	int r = profile_tree_build(p, &o->tree, &after);
+	struct profile_tree_options tree = o->tree;
+	int r;
+
+	tree.waits = true;
+	r = profile_tree_build(p, &tree, &after);
 
 	if (r < 0)
 		return r;
@@ -34,7 +38,7 @@ int profile_tree_for_writer(const struct profile *p, const struct profile_write_
 		*ret = take_ptr(after);
 		return 0;
 	}
-	r = profile_tree_build(o->base, &o->tree, &before);
+	r = profile_tree_build(o->base, &tree, &before);
 	if (r == 0)
 		r = profile_tree_diff(before, after, &diff);
 	if (r < 0)

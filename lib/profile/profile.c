@@ -297,6 +297,14 @@ const char *profile_label(const struct profile *p, u32 resource, const char *nam
 	return NULL;
 }
 
+enum wait profile_wait(const struct profile *p, u32 thread)
+{
+	u32 attributes = thread < p->threads.n ? p->threads.data[thread].attributes : 0;
+	const char *wait = attributes ? profile_label(p, attributes, PROFILE_WAIT) : NULL;
+
+	return wait ? vocab_wait_by_name(wait, strlen(wait)) : WAIT_NONE;
+}
+
 int profile_add_type(struct profile *p, const char *name, const char *unit)
 {
 	struct profile_type type;

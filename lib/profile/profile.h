@@ -29,6 +29,9 @@
 #define PROFILE_PATH_JIT "[jit]"
 #define PROFILE_PATH_NOTE "[note]"
 
+/* The attribute of a thread's work that tells what it waited for (abi/tbl/wait.tbl). */
+#define PROFILE_WAIT "wait"
+
 struct str;
 
 enum profile_frame_flags {
@@ -206,6 +209,8 @@ int profile_add_resource(struct profile *p, const struct profile_label *labels, 
 			 u32 *ret_id);
 /* A label's value by its name, or NULL. Borrowed. */
 const char *profile_label(const struct profile *p, u32 resource, const char *name);
+/* What a thread waited for; WAIT_NONE if it did not, or that is not known. */
+enum wait profile_wait(const struct profile *p, u32 thread);
 /* frames: ids, leaf first; borrowed for the call. */
 int profile_add_stack(struct profile *p, const u32 *frames, size_t n, u32 *ret_id);
 /* Adds a stack whose only frame is a note, such as "[3 lighter stacks]". */

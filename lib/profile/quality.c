@@ -3,6 +3,7 @@
 #include "profile/profile.h"
 
 #include "base/str.h"
+#include "base/vocab.h"
 
 const char *const profile_stand_ins[] = {PROFILE_OTHER_SERVICES, PROFILE_OTHER_SERIES,
 					 PROFILE_OTHER_STACKS};
@@ -23,7 +24,7 @@ void profile_count_quality(struct profile *p, u32 stack, u64 samples)
 		const struct profile_frame *f = &p->frames.data[p->stack_frames.data[s->first + i]];
 
 		truncated |= is_truncation(p, f);
-		if (f->kind == FRAME_NOTE)
+		if (vocab_frame_kind(f->kind)->class == FRAME_CLASS_NOTE)
 			continue;
 		user |= f->kind != FRAME_KERNEL;
 		unknown += f->function == PROFILE_NONE;

@@ -164,6 +164,39 @@ int profile_table_build(const struct profile *p, const struct profile_tree_optio
 	return 0;
 }
 
+static __thread const s64 *sort_values; /* qsort's compare takes no argument */
+
+static int compare_waits(const void *a, const void *b)
+{
+	enum wait x = *(const enum wait *)a, y = *(const enum wait *)b;
+
+	if (sort_values[x] != sort_values[y])
+		return sort_values[x] > sort_values[y] ? -1 : 1;
+	return x < y ? -1 : x > y;
+}
+
+bool profile_waits_sum(const struct profile *p, struct profile_waits *ret)
+{
+	u32 count = profile_find_type(p, SAMPLE_TYPE_SAMPLES);
+	struct profile_waits w = {.has_samples = count != PROFILE_NONE};
+
+	if (p->default_type >= p->n_types || !profile_has_waits(p))
+		return false;
+	for (size_t i = 0; i < p->n_samples; i++) {
+		const struct profile_sample *s = profile_sample(p, i);
+		enum wait wait = profile_wait(p, s->thread);
+
+		w.value[wait] += s->value[p->default_type];
+		w.samples[wait] += w.has_samples ? s->value[count] : 0;
+	}
+	for (enum wait k = 0; k < WAIT_N; k++)
+		w.order[k] = k;
+	sort_values = w.value;
+	qsort(w.order, WAIT_N, sizeof(*w.order), compare_waits);
+	*ret = w;
+	return true;
+}
+
 u64 profile_sample_count(const struct profile *p)
 {
 	u32 t = profile_find_type(p, SAMPLE_TYPE_SAMPLES);

@@ -31,6 +31,17 @@ int profile_table_build(const struct profile *p, const struct profile_tree_optio
 void profile_table_destroy(struct profile_table *t);
 DEFINE_CLEANUP(profile_table, struct profile_table *, profile_table_destroy)
 #define _cleanup_profile_table_ _cleanup_(profile_table)
+/* The values of type p->default_type, and the number of samples, by what was waited for. */
+struct profile_waits {
+	s64 value[WAIT_N];
+	s64 samples[WAIT_N]; /* only if the profile has them */
+	bool has_samples;
+	enum wait order[WAIT_N]; /* largest value first */
+};
+
+/* False, and nothing is written, if no sample tells what it waited for. */
+bool profile_waits_sum(const struct profile *p, struct profile_waits *ret);
+
 /*
  * The 95 % interval (Wilson's) of a share, 0..1, seen in n samples that are independent. False
  * when n is 0: then nothing is known.

@@ -286,6 +286,22 @@ const char *profile_frame_suffix(const struct profile_frame *f, bool annotate)
 	return f->flags & PROFILE_FRAME_INLINED ? "_[i]" : suffix;
 }
 
+bool profile_has_waits(const struct profile *p)
+{
+	for (u32 i = 0; i < p->threads.n; i++)
+		if (profile_wait(p, i))
+			return true;
+	return false;
+}
+
+enum wait profile_wait_leaf(const struct profile *p, u32 thread,
+			    const struct profile_tree_options *o)
+{
+	bool dropped = o->drop_kinds && o->drop_kinds[FRAME_WAIT];
+
+	return o->waits && !dropped ? profile_wait(p, thread) : WAIT_NONE;
+}
+
 bool profile_frame_dropped(const struct profile_frame *f, const struct profile_tree_options *o)
 {
 	return (o->no_inline && (f->flags & PROFILE_FRAME_INLINED)) ||
@@ -330,6 +346,21 @@ static int push_frame(struct from_profile *f, u32 id)
 	return r < 0 ? r : vec_push(&f->path, node);
 }
 
+static int push_wait(struct from_profile *f, u32 thread)
+{
+	enum wait wait = profile_wait_leaf(f->p, thread, f->o);
+	struct build_node node = {
+		.frame = PROFILE_NONE, .kind = FRAME_WAIT, .level = PROFILE_LEVEL_FRAME};
+	int r;
+
+	if (!wait)
+		return 0;
+	str_clear(&f->scratch);
+	str_printf(&f->scratch, "[%s]", vocab_wait(wait)->name);
+	r = builder_label(f->b, str_get(&f->scratch), false, 0, &node.label);
+	return r < 0 ? r : vec_push(&f->path, node);
+}
+
 static int push_head(struct from_profile *f, u32 thread)
 {
 	int r = 0;
@@ -358,6 +389,8 @@ static int insert_group(struct from_profile *f, const struct profile_group *g, s
 		r = push_head(f, g->thread);
 	for (u32 i = s->n; i > 0 && r == 0; i--)
 		r = push_frame(f, ids[i - 1]);
+	if (r == 0)
+		r = push_wait(f, g->thread);
 	for (size_t i = 0; i < f->path.n && r == 0; i++) {
 		size_t j = f->o->inverted ? f->path.n - 1 - i : i;
 

@@ -10,6 +10,7 @@ struct profile_tree_options {
 	bool inverted;	      /* leaf to root */
 	bool no_process;      /* no comm level at all */
 	bool by_line;	      /* frames of one function on different lines stay apart */
+	bool waits;	      /* what a thread waited for is a leaf such as [lock] */
 	bool no_inline;	      /* inlined frames are left out: their function is the caller */
 	const u8 *drop_kinds; /* bool by enum frame_kind, or NULL */
 };

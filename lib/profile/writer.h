@@ -48,5 +48,10 @@ void profile_head_deinit(struct profile_head *h);
 
 /* The suffix of folded text: _[k] always, _[i] and _[j] with `annotate`, else "". */
 const char *profile_frame_suffix(const struct profile_frame *f, bool annotate);
+/* Whether profile_wait() of any thread is one. */
+bool profile_has_waits(const struct profile *p);
+/* What the leaf above all frames of a sample of this thread says; WAIT_NONE: there is none. */
+enum wait profile_wait_leaf(const struct profile *p, u32 thread,
+			    const struct profile_tree_options *o);
 /* Whether the options leave this frame out. */
 bool profile_frame_dropped(const struct profile_frame *f, const struct profile_tree_options *o);
