@@ -306,14 +306,19 @@ static int add_batch(struct recording *r, const struct pipeline_batch *b, struct
 	struct profile *profiles[SAMPLER_MAX_SOURCES] = {};
 	struct diag diag = {};
 	int e = symbolizer_profiles(r->symbolizer, b, recent_begin_ns(r->recent), profiles);
+	u64 duration_ns;
 
 	if (e == 0 && *sum)
 		e = profile_merge(*sum, profiles[0], &diag);
 	else if (e == 0)
 		*sum = take_ptr(profiles[0]);
+	/* All sources recorded at the same time. */
+	duration_ns = *sum ? (*sum)->duration_ns : 0;
 	for (u32 i = 1; i < SAMPLER_MAX_SOURCES && e == 0 && r->whole_time; i++)
 		if (profiles[i])
 			e = profile_merge(*sum, profiles[i], &diag);
+	if (*sum)
+		(*sum)->duration_ns = duration_ns;
 	for (u32 i = 0; i < SAMPLER_MAX_SOURCES; i++)
 		profile_destroy(profiles[i]);
 	return e;
