@@ -15,6 +15,7 @@
 #include "agent/internal.h"
 #include "agent/probe/probe.h"
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/metrics.h"
 #include "base/vocab.h"
 
@@ -73,6 +74,18 @@ int agent_set_labels(struct agent *a, const struct agent_options *o, struct diag
 	return r < 0 ? diag_set(reterr_diag, r, "out of memory") : 0;
 }
 
+/* Waits beside the CPU time, where the kernel tells them. */
+static const char *default_events(const struct agent_options *o)
+{
+	int r = o->no_off_cpu ? -ENOENT : probe_waits();
+
+	if (!o->no_off_cpu && r < 0)
+		log_info("waits are not sampled: this kernel does not tell when a thread runs "
+			 "again (%s)",
+			 strerror(-r));
+	return r == 0 ? SAMPLER_DEFAULT_EVENT "," SAMPLER_WAITS : NULL;
+}
+
 int agent_open_recording(struct agent *a, const struct agent_options *o, struct diag *reterr_diag,
 			 struct recording **ret)
 {
@@ -91,6 +104,8 @@ int agent_open_recording(struct agent *a, const struct agent_options *o, struct 
 
 	what.keep_times = true;
 	what.last_s = 0;
+	if (!what.events && !what.off_cpu && !what.wall && !what.period)
+		what.events = default_events(o);
 	return recording_open(&what, &l, a->identities, reterr_diag, ret);
 }
 

@@ -85,6 +85,7 @@ const struct sampler_source *recording_source(const struct recording *r);
 struct agent_options {
 	/* memory_limit_mb limits the whole process (0: 384); keep_times and last_s are ignored. */
 	struct recording_options what;
+	bool no_off_cpu; /* without `events`: no waits beside the CPU time */
 	/* Destinations; there must be one. */
 	const char *collector;		    /* HOST:PORT for OTLP over gRPC, or NULL */
 	const char *exports;		    /* URLs as in export_options, comma-separated */

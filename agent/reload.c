@@ -22,6 +22,7 @@ static bool same_recording(const struct agent_options *x, const struct agent_opt
 	const struct recording_options *a = &x->what, *b = &y->what;
 
 	return a->hz == b->hz && a->period == b->period && str_same(a->events, b->events) &&
+	       a->off_cpu == b->off_cpu && a->wall == b->wall && x->no_off_cpu == y->no_off_cpu &&
 	       str_same(a->pids, b->pids) && str_same(a->comms, b->comms) &&
 	       str_same(a->cgroups, b->cgroups) && str_same(a->uids, b->uids) &&
 	       a->memory_limit_mb == b->memory_limit_mb && a->kernel_only == b->kernel_only &&

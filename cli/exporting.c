@@ -27,6 +27,8 @@ const struct option exporting_options[] = {
 		      "add these attributes to all exported data"),
 	OPTION_STRING("host-root", 0, "DIR", A, host_root,
 		      "look for the state files of container engines below DIR instead of /"),
+	OPTION_FLAG("no-off-cpu", 0, A, no_off_cpu,
+		    "sample no waits beside the CPU time (default without -e: both)"),
 	OPTION_F64("period", 0, "SECONDS", A, period_s, 1, 3600,
 		   "time that one profile covers (default 5)"),
 	OPTION_STRING("spool-dir", 0, "DIR", A, spool_dir,

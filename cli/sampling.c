@@ -19,9 +19,11 @@ const struct option sampling_options[] = {
 	OPTION_U64("frequency", 'F', "HZ", A, what.hz, 1, SAMPLER_MAX_HZ,
 		   "samples per second on each CPU, at most " TEXT(
 			   SAMPLER_MAX_HZ) "\n(default " HZ_DEFAULTS ")"),
-	OPTION_STRING("event", 'e', "EVENT,...", A, what.events,
-		      "events to sample: cpu-clock (default), page-faults, context-switches,\n"
-		      "cycles, cache-misses, a tracepoint CATEGORY:NAME ... (culprit-record(1))"),
+	OPTION_STRING(
+		"event", 'e', "EVENT,...", A, what.events,
+		"events to sample: cpu-clock (default; in agent and up with off-cpu), page-faults,\n"
+		"context-switches, cycles, cache-misses, a tracepoint CATEGORY:NAME ...\n"
+		"(culprit-record(1))"),
 	OPTION_FLAG("off-cpu", 0, A, what.off_cpu,
 		    "record where threads wait, for what and how long, instead of events"),
 	OPTION_FLAG("wall", 0, A, what.wall,

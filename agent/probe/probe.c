@@ -208,6 +208,19 @@ int probe_perf_event_prog(void)
 	return load(insns, ARRAY_SIZE(insns));
 }
 
+int probe_waits(void)
+{
+	const struct bpf_insn insns[] = {
+		{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 0},
+		{.code = BPF_JMP | BPF_EXIT},
+	};
+	_cleanup_close_ int prog = bpf_prog_load(BPF_PROG_TYPE_RAW_TRACEPOINT, "culprit_probe",
+						 "GPL", insns, ARRAY_SIZE(insns), NULL);
+	int r = prog < 0 ? prog : fd_result(bpf_raw_tracepoint_open("sched_exit_tp", prog));
+
+	return r;
+}
+
 int probe_calls_and_jumps(void)
 {
 	_cleanup_close_ int map =

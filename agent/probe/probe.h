@@ -46,6 +46,8 @@ int probe_features(struct probe_features *ret, struct diag *reterr_diag);
  * CAP_PERFMON when kernel.perf_event_paranoid is above 2, and it is above 2 by default.
  */
 bool probe_wants_admin(void);
+/* Whether waits of threads can be sampled: 0, or -ENOENT, or another negative errno. */
+int probe_waits(void);
 
 enum probe_status {
 	PROBE_OK,

@@ -243,6 +243,20 @@ static enum probe_status check_cpu_clock(struct out *o)
 	return PROBE_MISSING;
 }
 
+static enum probe_status check_waits(struct out *o)
+{
+	int r = probe_waits();
+
+	if (!r) {
+		TEXT(o, "events of the scheduler");
+		return PROBE_OK;
+	}
+	TEXT(o, "sched_exit_tp: %s", error_text(r));
+	ADVICE(o, r == -ENOENT ? "--off-cpu and --wall need a kernel with this tracepoint"
+			       : "see the capabilities above");
+	return PROBE_LIMITED;
+}
+
 static enum probe_status check_cycles(struct out *o)
 {
 	int r = probe_cycles();
@@ -465,6 +479,7 @@ static const struct {
 	{"bpf_loop", check_bpf_loop},
 	{"user registers", check_task_regs},
 	{"perf events", check_cpu_clock},
+	{"waits", check_waits},
 	{"hardware events", check_cycles},
 	{"process events", check_sideband},
 	{"processes", check_processes},

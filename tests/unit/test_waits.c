@@ -6,7 +6,7 @@
 #include "profile/table.h"
 #include "profile_fixture.h"
 
-/* Of one thread, 2 samples in each stack: a lock, a socket, and time on a CPU or of unknown cause. */
+/* Of one thread, 2 samples in each stack: a lock, a socket, and the wait `last` or none. */
 static struct profile *waits(const char *type, const char *last)
 {
 	static const struct {
