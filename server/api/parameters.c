@@ -161,10 +161,25 @@ static int query_time(struct api_call *c, const char *prefix, const char *name, 
 	return 0;
 }
 
+/* Only values of one unit that add up over time have a sum. */
+static int check_sum(struct api_call *c, const struct query *q)
+{
+	struct store_type type, also;
+
+	if (!q->type)
+		return diag_set(&c->d, -EINVAL, "also is added to a type: which one? type=...");
+	if (store_type_parse(q->type, &type) < 0 || store_type_parse(q->also, &also) < 0 ||
+	    strcmp(type.unit, also.unit) != 0 || store_type_is_state(q->type) ||
+	    store_type_is_state(q->also))
+		return diag_set(&c->d, -EINVAL, "values of %s and %s do not add up", q->type,
+				q->also);
+	return 0;
+}
+
 int api_query(struct api_call *c, const char *prefix, struct query *q)
 {
 	const char *text = parameter(c, prefix, "query"), *type = parameter(c, prefix, "type");
-	const char *stacks = parameter(c, prefix, "stacks");
+	const char *stacks = parameter(c, prefix, "stacks"), *also = parameter(c, prefix, "also");
 	u64 now = clock_epoch_ms();
 	int r = 0;
 
@@ -188,6 +203,12 @@ int api_query(struct api_call *c, const char *prefix, struct query *q)
 		q->stacks = strdup(stacks);
 		r = q->stacks ? 0 : -ENOMEM;
 	}
+	if (r == 0 && also && *also) {
+		q->also = strdup(also);
+		r = q->also ? 0 : -ENOMEM;
+	}
+	if (r == 0 && q->also)
+		r = check_sum(c, q);
 	return r;
 }
 
@@ -338,5 +359,6 @@ int api_tree_options(struct api_call *c, struct profile_tree_options *o)
 		r = api_flag(c, "by_line", &o->by_line);
 	if (r == 0)
 		r = api_flag(c, "no_inline", &o->no_inline);
+	o->waits = true;
 	return r;
 }

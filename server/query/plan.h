@@ -12,7 +12,8 @@ struct plan {
 	struct map types;	     /* string id in `set` → struct store_type *, owned */
 	char type[STORE_TYPE_BYTES]; /* "" if nothing matches */
 	const char *service;	     /* borrowed from the query; NULL = several */
-	bool all;		     /* the plan selects all series of the service, or all series */
+	bool running; /* CPU time of a sum with waits: its series have the label wait="running" */
+	bool all;     /* the plan selects all series of the service, or all series */
 };
 
 /* Flags: what a plan is for. */

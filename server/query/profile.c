@@ -25,6 +25,7 @@ struct answer {
 	const struct query *q;
 	struct plan *plan;
 	struct profile *profile;
+	bool waits; /* threads have what they waited for as an attribute */
 	vec(struct item) items;
 	struct diag *diag;
 	bool damaged;
@@ -35,15 +36,16 @@ static int add_text(struct profile *p, const char *text, u32 *ret)
 	return profile_add_string(p, text, strlen(text), ret);
 }
 
-static int set_type(struct profile *p, const char *type)
+static int set_type(struct profile *p, const char *type, bool whole_time)
 {
-	const struct vocab_sample_type *samples = vocab_sample_type(SAMPLE_TYPE_SAMPLES);
+	const struct vocab_sample_type *none =
+		vocab_sample_type(whole_time ? SAMPLE_TYPE_WALL : SAMPLE_TYPE_SAMPLES);
 	struct store_type t;
 	int r = store_type_parse(type, &t);
 
 	if (r == 0)
-		r = profile_add_type(p, *t.name ? t.name : samples->name,
-				     *t.unit ? t.unit : samples->unit);
+		r = profile_add_type(p, *t.name && !whole_time ? t.name : none->name,
+				     *t.unit ? t.unit : none->unit);
 	if (r == 0)
 		r = add_text(p, t.period, &p->period_name);
 	return r < 0 ? r : add_text(p, t.period_unit, &p->period_unit);
@@ -52,26 +54,42 @@ static int set_type(struct profile *p, const char *type)
 /* ---- threads ---- */
 
 static int add_thread(struct answer *a, const char *service, u32 thread_name, u32 resource,
-		      u32 *ret)
+		      u32 attributes, u32 *ret)
 {
-	struct profile_thread t = {.thread_name = thread_name, .resource = resource};
+	struct profile_thread t = {
+		.thread_name = thread_name, .resource = resource, .attributes = attributes};
 	int r = add_text(a->profile, service, &t.comm);
 
 	return r < 0 ? r : profile_add_thread(a->profile, &t, ret);
 }
 
-/* The thread for all series with this value of a label. */
-static int label_thread(struct answer *a, const char *name, const char *value, u32 *ret)
+/* A resource with one label; 0 without a value. */
+static int add_label(struct answer *a, const char *name, const char *value, u32 *ret)
 {
 	struct profile_label l;
-	u32 resource = 0;
 	int r = add_text(a->profile, name, &l.name);
 
+	*ret = 0;
 	if (r == 0)
 		r = add_text(a->profile, value, &l.value);
-	if (r == 0 && *value)
-		r = profile_add_resource(a->profile, &l, 1, &resource);
-	return r < 0 ? r : add_thread(a, value, 0, resource, ret);
+	return r == 0 && *value ? profile_add_resource(a->profile, &l, 1, ret) : r;
+}
+
+/* The thread for all series with this value of a label, and with this wait ("" = none). */
+static int wait_thread(struct answer *a, const char *name, const char *value, const char *wait,
+		       u32 *ret)
+{
+	u32 resource, attributes;
+	int r = add_label(a, name, value, &resource);
+
+	if (r == 0)
+		r = add_label(a, PROFILE_WAIT, wait, &attributes);
+	return r < 0 ? r : add_thread(a, value, 0, resource, attributes, ret);
+}
+
+static int label_thread(struct answer *a, const char *name, const char *value, u32 *ret)
+{
+	return wait_thread(a, name, value, "", ret);
 }
 
 static int series_thread(struct answer *a, const struct store_found_series *s, u32 *ret)
@@ -100,7 +118,7 @@ static int series_thread(struct answer *a, const struct store_found_series *s, u
 	}
 	if (res == 0)
 		res = profile_add_resource(a->profile, labels, n, &resource);
-	return res < 0 ? res : add_thread(a, service, thread_name, resource, ret);
+	return res < 0 ? res : add_thread(a, service, thread_name, resource, 0, ret);
 }
 
 /* ---- what is asked of the store ---- */
@@ -154,29 +172,32 @@ static int scan_series(struct answer *a)
 	return r;
 }
 
-/* The thread of a value, created if it is new; ids of `values` are thread + 1. */
-static int value_thread(struct answer *a, struct strtab *values, const char *value, u32 *ret)
+/* The thread of a value and a wait, created if it is new; ids of `values` are thread + 1. */
+static int value_thread(struct answer *a, struct strtab *values, const char *value,
+			const char *wait, u32 *ret)
 {
+	const char *group = a->q->group_by ? a->q->group_by : "service.name";
 	_cleanup_str_ struct str key = {};
 	size_t before = values->n;
 	char text[128];
 	u32 id, thread;
 	int r;
 
-	/* The prefix makes the key non-empty: "" always has an id. */
-	str_printf(&key, "=%s", value);
+	/* The prefix makes the key non-empty: "" always has an id. No name of a wait has a '='. */
+	str_printf(&key, "%s=%s", wait, value);
 	r = key.failed ? -ENOMEM : strtab_add(values, key.data, key.n, &id);
 	if (r < 0)
 		return r;
 	*ret = id - 1;
 	if (values->n == before)
 		return 0;
-	snprintf(text, sizeof(text), "[no %.100s]", a->q->group_by);
-	return label_thread(a, a->q->group_by, *value ? value : text, &thread);
+	snprintf(text, sizeof(text), "[no %.100s]", group);
+	return wait_thread(a, group, *value || !a->q->group_by ? value : text, wait, &thread);
 }
 
 static int scan_groups(struct answer *a)
 {
+	const char *group = a->q->group_by ? a->q->group_by : "service.name";
 	__attribute__((cleanup(strtab_deinit))) struct strtab values = {};
 	struct map threads = {};
 	u32 thread = 0;
@@ -185,7 +206,11 @@ static int scan_groups(struct answer *a)
 	for (size_t i = 0; i < a->plan->series.n && r == 0; i++) {
 		const struct store_found_series *s = &a->plan->series.data[i];
 
-		r = value_thread(a, &values, plan_label(a->plan, s, a->q->group_by), &thread);
+		const char *wait = a->waits ? plan_label(a->plan, s, PROFILE_WAIT) : "";
+
+		/* A program can call something else "wait". */
+		wait = vocab_wait(vocab_wait_by_name(wait, strlen(wait)))->name;
+		r = value_thread(a, &values, plan_label(a->plan, s, group), wait, &thread);
 		if (r == 0)
 			r = map_put(&threads, s->id, thread);
 	}
@@ -590,15 +615,15 @@ static int fill_profile(struct answer *a, size_t max_stacks)
 	if (a->q->spans.of != QUERY_OF_ALL)
 		r = scan_spans(a);
 	else
-		r = a->q->moments     ? scan_moments(a)
-		    : a->q->by_series ? scan_series(a)
-		    : a->q->group_by  ? scan_groups(a)
-				      : scan_services(a);
+		r = a->q->moments		 ? scan_moments(a)
+		    : a->q->by_series		 ? scan_series(a)
+		    : a->q->group_by || a->waits ? scan_groups(a)
+						 : scan_services(a);
 	if (r == 0 && a->q->strict && !a->items.n)
 		r = query_check_type(a->store, a->q, a->diag);
 	/* For spans the type is known only now; samples are added later. */
 	if (r == 0)
-		r = set_type(a->profile, a->plan->type);
+		r = set_type(a->profile, a->plan->type, a->q->whole_time);
 	if (r == 0 && plan_selects_stacks(a->q))
 		r = keep_matching(a);
 	if (r == 0 && max_stacks && a->items.n > max_stacks)
@@ -606,19 +631,34 @@ static int fill_profile(struct answer *a, size_t max_stacks)
 	return r < 0 ? r : add_samples(a);
 }
 
-int query_profile(struct store *s, const struct query *q, size_t max_stacks, struct profile **ret,
-		  struct diag *reterr_diag)
+/* Of waits the plan needs the series, which tell what was waited for. */
+static int init_plan(struct answer *a, struct diag *reterr_diag)
+{
+	const struct query *q = a->q;
+	u32 flags = PLAN_ONE_TYPE;
+	int r;
+
+	if (q->spans.of)
+		return plan_init_series(a->plan, a->store, q, reterr_diag);
+	if (q->by_series || q->group_by || q->n_moments || q->whole_time ||
+	    (q->type && store_type_has_waits(q->type)))
+		flags |= PLAN_SERIES;
+	r = plan_init(a->plan, a->store, q, flags, reterr_diag);
+	a->waits = q->whole_time || store_type_has_waits(a->plan->type);
+	if (r < 0 || !a->waits || flags & PLAN_SERIES)
+		return r;
+	plan_deinit(a->plan);
+	return plan_init(a->plan, a->store, q, flags | PLAN_SERIES, reterr_diag);
+}
+
+static int profile_of_type(struct store *s, const struct query *q, size_t max_stacks,
+			   struct profile **ret, struct diag *reterr_diag)
 {
 	_cleanup_plan_ struct plan plan = {};
 	_cleanup_profile_ struct profile *p = profile_create();
 	struct answer a = {.store = s, .q = q, .plan = &plan, .profile = p, .diag = reterr_diag};
-	bool labels = q->by_series || q->group_by || q->n_moments;
-	int r = p ? 0 : -ENOMEM;
+	int r = p ? init_plan(&a, reterr_diag) : -ENOMEM;
 
-	if (r == 0)
-		r = q->spans.of ? plan_init_series(&plan, s, q, reterr_diag)
-				: plan_init(&plan, s, q, PLAN_ONE_TYPE | (labels ? PLAN_SERIES : 0),
-					    reterr_diag);
 	if (r == 0 && q->strict && q->group_by && !q->spans.of)
 		r = plan_check_group(&plan, s, q->group_by, reterr_diag);
 	if (r == 0)
@@ -630,4 +670,48 @@ int query_profile(struct store *s, const struct query *q, size_t max_stacks, str
 	p->quality.limited = plan_limited(&plan) | query_limited(p);
 	*ret = take_ptr(p);
 	return 0;
+}
+
+/* Adds what `q` selects of a type to *sum, which may be NULL. */
+static int add_type(struct store *s, const struct query *q, char *type, size_t max_stacks,
+		    struct profile **sum, struct diag *reterr_diag)
+{
+	_cleanup_profile_ struct profile *p = NULL;
+	struct profile_quality *all;
+	struct query one = *q;
+	int r;
+
+	one.type = type;
+	one.also = NULL;
+	one.whole_time = true;
+	r = profile_of_type(s, &one, max_stacks, &p, reterr_diag);
+	if (r < 0)
+		return r;
+	if (!*sum) {
+		*sum = take_ptr(p);
+		return 0;
+	}
+	r = profile_merge(*sum, p, reterr_diag);
+	all = &(*sum)->quality;
+	all->damaged |= p->quality.damaged;
+	all->limited |= p->quality.limited;
+	(*sum)->time_ns = p->time_ns;
+	(*sum)->duration_ns = p->duration_ns;
+	return r;
+}
+
+int query_profile(struct store *s, const struct query *q, size_t max_stacks, struct profile **ret,
+		  struct diag *reterr_diag)
+{
+	_cleanup_profile_ struct profile *sum = NULL;
+	int r;
+
+	if (!q->also)
+		return profile_of_type(s, q, max_stacks, ret, reterr_diag);
+	r = add_type(s, q, q->type, max_stacks, &sum, reterr_diag);
+	if (r == 0)
+		r = add_type(s, q, q->also, max_stacks, &sum, reterr_diag);
+	if (r == 0)
+		*ret = take_ptr(sum);
+	return r;
 }

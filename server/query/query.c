@@ -23,6 +23,7 @@ void query_deinit(struct query *q)
 	}
 	vec_deinit(&q->matchers);
 	free(q->type);
+	free(q->also);
 	free(q->stacks);
 	free(q->group_by);
 	free(q->spans.service);
@@ -183,7 +184,7 @@ const char *plan_label(const struct plan *p, const struct store_found_series *s,
 		if (plan_label_is(name, profile_string(set, l->name)))
 			return profile_string(set, l->value);
 	}
-	return "";
+	return p->running && !strcmp(name, PROFILE_WAIT) ? vocab_wait(WAIT_RUNNING)->name : "";
 }
 
 struct matcher {
@@ -328,6 +329,7 @@ int plan_init(struct plan *p, struct store *s, const struct query *q, u32 flags,
 		snprintf(p->type, sizeof(p->type), "%s", q->type);
 	else if (one_type)
 		r = choose_type(p, s, q, reterr_diag);
+	p->running = q->whole_time && store_type_cpu_seconds(p->type) > 0;
 	if (r < 0 || (!(flags & PLAN_SERIES) && selects_all(p, q)))
 		return r;
 	r = find_series(p, s, q, one_type, reterr_diag);

@@ -66,6 +66,12 @@ struct query_moment {
 struct query {
 	u64 from_ms, to_ms;
 	char *type; /* owned; NULL = CPU time, or if there is none the type with most samples */
+	/*
+	 * query_profile(), query_series(): values of this type are added to those of `type`, and
+	 * the answer is of the type "wall": time on a CPU and time of waiting. Owned; NULL = none.
+	 */
+	char *also;
+	bool whole_time; /* the queries for the two types of a sum */
 	vec(struct query_matcher) matchers;
 	char *stacks; /* owned; NULL = all */
 	/* Stacks must begin with frames of these names; root first, borrowed. */
@@ -94,7 +100,8 @@ int query_parse_selector(struct query *q, const char *text, struct diag *reterr_
 /*
  * All selected samples as one profile: a thread per service (comm: service.name, which is also the
  * label of its resource), or with q->by_series a thread per series (thread.name and resource as
- * stored), or with q->group_by a thread per value of that label. `max_stacks` (0 = no limit) keeps
+ * stored), or with q->group_by a thread per value of that label. Of waits a service or a value has a
+ * thread for each category, which is its attribute "wait" (profile_wait()). `max_stacks` (0 = no limit) keeps
  * the heaviest stacks. One stack with a single explanatory frame replaces the other stacks and the
  * stacks that the disk has lost, so that the total is right. The profile's time is the requested
  * range. Its quality comes from the frames of the samples; the store does not keep the number of

@@ -285,8 +285,9 @@ static int fill_series(struct grouping *g, struct store *s, const struct query *
 	return r;
 }
 
-int query_series(struct store *s, const struct query *q, u64 step_ms, const char *const *group_by,
-		 size_t n_group_by, struct query_lines *ret, struct diag *reterr_diag)
+static int series_of_type(struct store *s, const struct query *q, u64 step_ms,
+			  const char *const *group_by, size_t n_group_by, struct query_lines *ret,
+			  struct diag *reterr_diag)
 {
 	_cleanup_plan_ struct plan plan = {};
 	__attribute__((cleanup(grouping_deinit))) struct grouping g = {
@@ -307,6 +308,100 @@ int query_series(struct store *s, const struct query *q, u64 step_ms, const char
 		return diag_set(reterr_diag, r, "cannot answer: %s", strerror(-r));
 	*ret = g.out;
 	g.out = (struct query_lines){};
+	return 0;
+}
+
+/* ---- the sum of two types ---- */
+
+static size_t labels_length(const struct query_line *l, size_t n_group_by)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < n_group_by; i++)
+		n += strlen(l->labels + n) + 1;
+	return n;
+}
+
+/* Adds the points of `from`; those of both are sorted by time. */
+static int add_points(struct query_line *to, const struct query_line *from)
+{
+	struct query_line sum = {};
+	size_t i = 0, k = 0;
+	int r = 0;
+
+	while ((i < to->points.n || k < from->points.n) && r == 0) {
+		bool first = k == from->points.n ||
+			     (i < to->points.n &&
+			      to->points.data[i].time_ms <= from->points.data[k].time_ms);
+		const struct query_point *p =
+			first ? &to->points.data[i++] : &from->points.data[k++];
+		struct store_row row = {
+			.time_ms = p->time_ms, .count = p->count, .value = p->value};
+
+		r = add_point(&sum, &row);
+	}
+	vec_deinit(&to->points);
+	to->points = sum.points;
+	return r;
+}
+
+/* Moves the lines of `from` into `to`, where lines with the same labels become one. */
+static int add_lines(struct query_lines *to, struct query_lines *from, size_t n_group_by)
+{
+	struct strtab keys = {};
+	u32 id;
+	int r = strtab_init(&keys);
+
+	for (size_t i = 0; i < to->lines.n && r == 0; i++)
+		r = strtab_add(&keys, to->lines.data[i].labels,
+			       labels_length(&to->lines.data[i], n_group_by) + 1, &id);
+	for (size_t i = 0; i < from->lines.n && r == 0; i++) {
+		struct query_line *l = &from->lines.data[i];
+
+		r = strtab_add(&keys, l->labels, labels_length(l, n_group_by) + 1, &id);
+		if (r == 0 && id <= to->lines.n) {
+			r = add_points(&to->lines.data[id - 1], l);
+		} else if (r == 0) {
+			r = vec_push(&to->lines, *l);
+			if (r == 0)
+				*l = (struct query_line){};
+		}
+	}
+	strtab_deinit(&keys);
+	to->damaged |= from->damaged;
+	to->limited |= from->limited;
+	if (r == 0)
+		order_lines(to, n_group_by);
+	return r;
+}
+
+int query_series(struct store *s, const struct query *q, u64 step_ms, const char *const *group_by,
+		 size_t n_group_by, struct query_lines *ret, struct diag *reterr_diag)
+{
+	__attribute__((cleanup(query_lines_deinit))) struct query_lines a = {}, b = {};
+	struct query one = *q;
+	int r;
+
+	if (!q->also)
+		return series_of_type(s, q, step_ms, group_by, n_group_by, ret, reterr_diag);
+	one.also = NULL;
+	one.whole_time = true;
+	r = series_of_type(s, &one, step_ms, group_by, n_group_by, &a, reterr_diag);
+	one.type = q->also;
+	if (r == 0)
+		r = series_of_type(s, &one, a.step_ms, group_by, n_group_by, &b, reterr_diag);
+	if (r == 0 && b.step_ms > a.step_ms) {
+		query_lines_deinit(&a);
+		a = (struct query_lines){};
+		one.type = q->type;
+		r = series_of_type(s, &one, b.step_ms, group_by, n_group_by, &a, reterr_diag);
+	}
+	if (r == 0)
+		r = add_lines(&a, &b, n_group_by);
+	if (r < 0)
+		return r;
+	*ret = a;
+	a = (struct query_lines){};
 	return 0;
 }
 

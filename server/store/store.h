@@ -61,6 +61,8 @@ int store_type_parse(const char *type, struct store_type *ret);
 enum sample_type store_type_find(const struct store_type *t);
 /* The unit of the type's values in seconds; 0 if they are not CPU time. */
 double store_type_cpu_seconds(const char *type);
+/* Whether series of this type have the label "wait". */
+bool store_type_has_waits(const char *type);
 /* Whether values are states, such as live memory, which do not add up over time. */
 bool store_type_is_state(const char *type);
 /*

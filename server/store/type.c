@@ -42,6 +42,17 @@ double store_type_cpu_seconds(const char *type)
 	return per_second ? 1 / (double)per_second : 0;
 }
 
+bool store_type_has_waits(const char *type)
+{
+	enum sample_type row;
+	struct store_type t;
+
+	if (store_type_parse(type, &t) < 0)
+		return false;
+	row = store_type_find(&t);
+	return row == SAMPLE_TYPE_OFF_CPU || row == SAMPLE_TYPE_WALL;
+}
+
 bool store_type_is_state(const char *type)
 {
 	struct store_type t;
