@@ -17,6 +17,7 @@ const TABLES = [
   { file: table("unit.tbl"), macro: "UNIT", constant: "UNITS", type: "Unit", columns: [["id"], ["name"], ["perSecond", Number]] },
   { file: table("frame_kind.tbl"), macro: "FRAME_KIND", constant: "FRAME_KINDS", type: "FrameKind",
     columns: [null, ["name"], null, ["class", lower], null, ["hue", Number], ["chroma", (n) => Number(n) / 100], ["help"]] },
+  { file: table("wait.tbl"), macro: "WAIT", constant: "WAITS", type: "Wait", columns: [["id"], ["name"], ["light"], ["dark"], ["help"]] },
 ];
 
 /** For build systems: what the generated file is made of. */

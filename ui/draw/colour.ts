@@ -7,10 +7,11 @@
 import { baseScale } from "../model/layout.ts";
 import { baseSamplesPerValue, change, samplesPerValue, significant, zScore } from "../model/stats.ts";
 import type { ColourBy } from "../model/state.ts";
-import { base } from "../model/text.ts";
+import { base, percent } from "../model/text.ts";
 import { frameName, GROUP, INLINED, NONE } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
-import { frameKind } from "../model/vocab.ts";
+import { frameKind, waitOfFrame } from "../model/vocab.ts";
+import type { Wait } from "../model/vocab.ts";
 
 export type Theme = "dark" | "light";
 
@@ -19,6 +20,8 @@ export interface Swatch {
   help: string;
   /** Index into the palette. */
   colour: number;
+  /** The category of waits that it stands for. */
+  wait?: string;
 }
 
 export interface Colouring {
@@ -108,6 +111,59 @@ function packageOf(p: Profile, f: number): string {
   return m === NONE ? "" : base(p.mappings[m]!.path);
 }
 
+const waitHelp = (w: Wait): string => `Waits for ${w.help}. Click to see only these`;
+
+/** The wait of each frame that is one, by frame id. */
+function waitsOf(p: Profile): (Wait | undefined)[] {
+  return Array.from({ length: p.frames.n }, (_, f) => waitOfFrame(p.kinds[p.frames.kind[f]!]?.name ?? "", frameName(p, f)));
+}
+
+/** Whether leaves tell what was waited for. */
+export function showsWaits(p: Profile): boolean {
+  return waitsOf(p).some((w) => w !== undefined);
+}
+
+/** Nodes by what the most of their time was waited for; of an inverted tree by the wait that they begin with. */
+function byWait(p: Profile, tree: Tree, theme: Theme): Colouring {
+  const pal = new Palette();
+  const note = pal.add(GREY[theme].note);
+  const of = new Uint16Array(tree.n).fill(note);
+  const waits = waitsOf(p);
+  const most = new Float64Array(tree.n);
+  const all = tree.total[0]! + (tree.base?.total[0] ?? 0) || 1;
+  const legend: (Swatch & { weight: number })[] = [];
+  for (const wait of new Set(waits)) {
+    if (!wait)
+      continue;
+    const colour = pal.add(wait[theme]);
+    const sum = new Float64Array(tree.n);
+    for (let i = tree.n - 1; i >= 0; i--) {
+      if (waits[tree.frame[i]!] === wait)
+        sum[i] = tree.total[i]! + (tree.base?.total[i] ?? 0);
+      if (i > 0)
+        sum[tree.parent[i]!]! += sum[i]!;
+      if (sum[i]! > most[i]!) {
+        most[i] = sum[i]!;
+        of[i] = colour;
+      }
+    }
+    if (sum[0]! > 0)
+      legend.push({ label: `${wait.name} ${percent(sum[0]! / all)}`, help: waitHelp(wait), colour, wait: wait.name, weight: sum[0]! });
+  }
+  const below = new Uint8Array(tree.n);
+  for (let i = 1; i < tree.n; i++) {
+    const parent = tree.parent[i]!;
+    below[i] = below[parent] || waits[tree.frame[parent]!] ? 1 : 0;
+    if (below[i])
+      of[i] = of[parent]!;
+  }
+  const rest = all - legend.reduce((sum, e) => sum + e.weight, 0);
+  if (rest > all * 1e-9)
+    legend.push({ label: `no wait ${percent(rest / all)}`, help: "Samples that do not tell what was waited for", colour: note, weight: 0 });
+  legend.sort((a, b) => b.weight - a.weight);
+  return { palette: pal.colours, of, legend };
+}
+
 /** Frames whose colour does not depend on the node, by frame id. */
 function byFrame(p: Profile, tree: Tree, theme: Theme, by: ColourBy): Colouring {
   const pal = new Palette();
@@ -116,10 +172,10 @@ function byFrame(p: Profile, tree: Tree, theme: Theme, by: ColourBy): Colouring 
   const note = pal.add(GREY[theme].note);
   const legend = new Map<string, Swatch & { weight: number }>();
   const entry = new Array<Swatch & { weight: number }>(p.frames.n);
-  const put = (f: number, label: string, help: string, colour: number): void => {
+  const put = (f: number, label: string, help: string, colour: number, wait?: Wait): void => {
     let e = legend.get(label);
     if (!e)
-      legend.set(label, e = { label, help, colour, weight: 0 });
+      legend.set(label, e = { label, help, colour, weight: 0, ...wait ? { wait: wait.name } : {} });
     entry[f] = e;
   };
   for (let f = 0; f < p.frames.n; f++) {
@@ -127,7 +183,11 @@ function byFrame(p: Profile, tree: Tree, theme: Theme, by: ColourBy): Colouring 
     const kindClass = frameKind(kind.name)?.class;
     const name = frameName(p, f);
     const flags = p.frames.flags[f]!;
-    if (flags & GROUP) {
+    const wait = waitOfFrame(kind.name, name);
+    if (wait) {
+      frame[f] = pal.add(wait[theme]);
+      put(f, wait.name, waitHelp(wait), frame[f], wait);
+    } else if (flags & GROUP) {
       frame[f] = group;
       put(f, "process, thread", "Not code: the name of a process or thread", group);
     } else if (kindClass === "note") {
@@ -215,6 +275,7 @@ export function changeScore(k1: number, n1: number, k2: number, n2: number,
 
 export function colouring(p: Profile, tree: Tree, theme: Theme, by: ColourBy,
                           normalise: boolean): Colouring {
-  return by === "diff" && tree.base ? byChange(p, tree, theme, normalise)
-                                    : byFrame(p, tree, theme, by === "diff" ? "kind" : by);
+  if (by === "diff" && tree.base)
+    return byChange(p, tree, theme, normalise);
+  return by === "wait" ? byWait(p, tree, theme) : byFrame(p, tree, theme, by === "diff" ? "kind" : by);
 }

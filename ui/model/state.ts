@@ -8,7 +8,7 @@ import type { WidthBy } from "./layout.ts";
 import { OPS } from "./transform.ts";
 import type { Transform } from "./transform.ts";
 
-export type ColourBy = "kind" | "package" | "name" | "diff";
+export type ColourBy = "kind" | "package" | "name" | "wait" | "diff";
 
 /** Picture and table side by side, or one of them alone. */
 export type Panes = "both" | "picture" | "table";
@@ -102,7 +102,7 @@ export function decodeState(hash: string): ViewState {
     inverted: flag("v", false),
     narrow: flag("k", false),
     panes: PANES[q.get("t") ?? ""] ?? null,
-    colour: oneOf<ColourBy>(q.get("c"), ["kind", "package", "name", "diff"]),
+    colour: oneOf<ColourBy>(q.get("c"), ["kind", "package", "name", "wait", "diff"]),
     theme: oneOf(q.get("m"), ["dark", "light"] as const),
     widthBy: oneOf<WidthBy>(q.get("w"), ["after", "before", "both"]) ?? DEFAULTS.widthBy,
     normalise: q.get("n") === "1" ? true : q.get("n") === "0" ? false : null,

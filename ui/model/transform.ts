@@ -8,14 +8,14 @@ import type { FunctionIds } from "./functions.ts";
 import { buildTree, frameName } from "./tree.ts";
 import type { Profile, Tree } from "./tree.ts";
 
-export const OPS = ["hide", "focus", "merge", "drop", "fold", "collapse"] as const;
+export const OPS = ["hide", "focus", "keep", "merge", "drop", "fold", "collapse"] as const;
 export type Op = (typeof OPS)[number];
 
 export interface Transform {
   /**
    * hide: frames of the function go, what they call moves to their callers. drop: paths through the
    * function go, and their values with them. focus: only paths through the function, from its
-   * outermost frame on. fold: what the function calls becomes part of it. merge: a function that
+   * outermost frame on. keep: only paths through the function, whole. fold: what the function calls becomes part of it. merge: a function that
    * calls itself directly becomes one frame; without a name for all functions. collapse: so does one
    * that calls itself through others, which go from between.
    */
@@ -160,6 +160,26 @@ export function applyTransform(p: Profile, tree: Tree, ids: FunctionIds, t: Tran
     // Above the first frame of the function nothing is kept; -1 marks "not yet seen".
     return rebuild(p, tree, ids, (b, i, at) =>
       i === 0 ? -1 : at >= 0 ? b.child(at, tree.frame[i]!) : is(i) ? b.child(0, tree.frame[i]!) : -1);
+  case "keep": {
+    // Whether a node is below the function, or above or in it.
+    const below = new Uint8Array(tree.n);
+    const above = new Uint8Array(tree.n);
+    for (let i = 1; i < tree.n; i++)
+      below[i] = below[tree.parent[i]!] || is(i) ? 1 : 0;
+    for (let i = tree.n - 1; i > 0; i--)
+      if (above[i] || is(i))
+        above[tree.parent[i]!] = 1;
+    const b = new TreeBuilder(p, ids, tree.frame[0]!, tree.base !== null);
+    const at = new Int32Array(tree.n);
+    for (let i = 1; i < tree.n; i++) {
+      if (!below[i] && !above[i])
+        continue;
+      at[i] = b.child(at[tree.parent[i]!]!, tree.frame[i]!);
+      if (below[i])
+        b.add(at[i]!, tree.self[i]!, tree.base ? tree.base.self[i]! : 0);
+    }
+    return b.finish();
+  }
   case "fold": {
     const folded = new Uint8Array(tree.n);
     return rebuild(p, tree, ids, (b, i, at) => {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What values and kinds of frames mean, by the tables in abi/tbl. Nothing else in the page knows a type or a kind by
- * name. What is not in the tables is shown under its own name.
+ * What values, kinds of frames and waits mean, by the tables in abi/tbl. Nothing else in the page knows a type or a kind
+ * by name. What is not in the tables is shown under its own name.
  */
-import { FRAME_KINDS, SAMPLE_TYPES, UNITS } from "./vocab.gen.ts";
+import { FRAME_KINDS, SAMPLE_TYPES, UNITS, WAITS } from "./vocab.gen.ts";
 
 export interface SampleType {
   /** Of the row in the table; "" for a type without one. */
@@ -37,6 +37,16 @@ export interface FrameKind {
   /** Degrees in OKLCH, and the part of the usual chroma. */
   hue: number;
   chroma: number;
+  help: string;
+}
+
+export interface Wait {
+  id: string;
+  /** The value of the label WAIT_LABEL. */
+  name: string;
+  /** Colours of the two themes. */
+  light: string;
+  dark: string;
   help: string;
 }
 
@@ -74,8 +84,29 @@ export function valueType(name: string, unit: string, profile = ""): SampleType 
     : { id: "", name, unit, profile, label: name, rate: unitId(unit) === "COUNT" ? name : "", adds: "over_time", isCpu: false, help: "" };
 }
 
-/** Of "process_cpu:cpu:nanoseconds:cpu:nanoseconds". */
+/** Two types whose values the server adds: CPU time and waits are the whole time of threads. */
+export function sumOf(type: string): [type: string, also: string] | null {
+  const [a, b, ...more] = type.split("+");
+  return a && b && more.length === 0 && a.includes(":") && b.includes(":") ? [a, b] : null;
+}
+
+/** CPU time, waits and both, of the types that a server has; null without waits. */
+export function wholeTime(types: string[]): { cpu: string; waits: string; both: string } | null {
+  const waits = types.find((t) => sampleType(t).id === "OFF_CPU");
+  const cpu = types.find((t) => sampleType(t).id === "CPU" && sampleType(t).unit === sampleType(waits ?? "").unit);
+  return cpu && waits ? { cpu, waits, both: `${cpu}+${waits}` } : null;
+}
+
+/** Whether samples tell what their thread waited for. */
+export function hasWaits(t: SampleType): boolean {
+  return t.id === "OFF_CPU" || t.id === "WALL";
+}
+
+/** Of "process_cpu:cpu:nanoseconds:cpu:nanoseconds", or of a sum of two. */
 export function sampleType(type: string): SampleType {
+  const sum = sumOf(type);
+  if (sum)
+    return { ...SAMPLE_TYPES.find((t) => t.id === "WALL")!, unit: sampleType(sum[0]).unit };
   const [profile = "", name, unit, period, periodUnit] = type.split(":");
   const t = valueType(name || profile, unit ?? "", profile);
   if (!countsSamples(t) || find(t.name, t.unit, profile))
@@ -88,6 +119,21 @@ export function sampleType(type: string): SampleType {
 /** Each value is as many samples. */
 export function countsSamples(t: SampleType): boolean {
   return t.id === "SAMPLES" || t.id === "AFTER";
+}
+
+/** The label of a sample with what its thread waited for. */
+export const WAIT_LABEL = "wait";
+
+const WAIT_BY_NAME = new Map(WAITS.filter((w) => w.name !== "").map((w) => [w.name, w]));
+
+/** Undefined for what is not in the table. */
+export function waitNamed(name: string): Wait | undefined {
+  return WAIT_BY_NAME.get(name);
+}
+
+/** The leaf "[lock]" of a stack; undefined for code, whatever it is called. */
+export function waitOfFrame(kind: string, name: string): Wait | undefined {
+  return kind === "wait" && /^\[.*\]$/.test(name) ? waitNamed(name.slice(1, -1)) : undefined;
 }
 
 const KINDS = new Map(FRAME_KINDS.map((k) => [k.name, k]));

@@ -6,8 +6,9 @@
 import { deflateSync } from "node:zlib";
 import { buildTree, GROUP, INLINED, NONE } from "../model/tree.ts";
 import type { Profile } from "../model/tree.ts";
+import { waitOfFrame } from "../model/vocab.ts";
 
-const KINDS = ["unknown", "kernel", "native", "jit", "note"];
+const KINDS = ["unknown", "kernel", "native", "jit", "note", "wait"];
 
 interface Node {
   name: string;
@@ -55,7 +56,8 @@ export function fromFolded(lines: string[]): Profile {
   const base: number[] = [];
   const walk = (n: Node, d: number): void => {
     const [, bare, suffix] = /^([^]*?)(_\[[kij]\])?$/.exec(n.name)!;
-    const kind = suffix === "_[k]" ? 1 : suffix === "_[j]" ? 3 : bare!.startsWith("[truncated") ? 4 : 2;
+    const kind = suffix === "_[k]" ? 1 : suffix === "_[j]" ? 3 : bare!.startsWith("[truncated") ? 4
+      : waitOfFrame("wait", bare!) ? 5 : 2;
     const flags = (suffix === "_[i]" ? INLINED : 0) | (d < 2 ? GROUP : 0);
     const key = `${bare} ${kind} ${flags}`;
     let f = known.get(key);

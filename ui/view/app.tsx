@@ -7,7 +7,7 @@
  * whatever must outlive it (zoom, the frame of the keyboard, the match) is held by pathId().
  */
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { colouring } from "../draw/colour.ts";
+import { colouring, showsWaits } from "../draw/colour.ts";
 import type { Theme } from "../draw/colour.ts";
 import type { CodeOf } from "../model/address.ts";
 import type { Factors } from "../model/cost.ts";
@@ -51,6 +51,8 @@ interface Props {
   /** Show a source file, or the instructions of a function. Only the page of a server has these. */
   onSource?: (file: string, line: number) => void;
   onCode?: (code: CodeOf) => void;
+  /** Shows only one category of waits, or again all. */
+  onWait?: (name: string) => void;
   /** Shows the requests that run a function. */
   onRequests?: (name: string) => void;
   /** Losses that agents report, if they are known apart from the profile. */
@@ -130,7 +132,8 @@ export function App(p: Props): preact.JSX.Element {
   const wide = useMedia(WIDE);
   const theme: Theme = state.theme ?? (systemDark ? "dark" : "light");
   const diff = profile.tree.base !== null;
-  const colourBy: ColourBy = state.colour ?? (diff ? "diff" : "kind");
+  const waits = useMemo(() => showsWaits(profile), [profile]);
+  const colourBy: ColourBy = (state.colour === "wait" && !waits ? null : state.colour) ?? (diff ? "diff" : waits ? "wait" : "kind");
   const panes: Panes = state.panes ?? (wide ? "both" : "picture");
   const table = panes !== "picture";
   const { meta } = profile;
@@ -241,6 +244,11 @@ export function App(p: Props): preact.JSX.Element {
     if (code)
       p.onCode?.(code);
   };
+  const onWait = p.onWait ?? ((name: string): void => {
+    const is = (t: Transform): boolean => t.op === "keep" && t.name === `[${name}]`;
+    change({ zoom: "", transforms: state.transforms.some(is) ? state.transforms.filter((t) => !is(t))
+      : [...state.transforms, { op: "keep", name: `[${name}]` }] }, true);
+  });
   const turn = (): void => change({ inverted: !state.inverted, zoom: "" }, true);
   const nextPanes = (): void => change({ panes: panes === "both" ? "picture" : panes === "picture" ? "table" : "both" });
 
@@ -307,6 +315,8 @@ export function App(p: Props): preact.JSX.Element {
     e.preventDefault();
   };
   const colourings: [ColourBy, string][] = [["kind", "by kind"], ["package", "by binary"], ["name", "by function"]];
+  if (waits)
+    colourings.unshift(["wait", "by wait"]);
   if (diff)
     colourings.unshift(["diff", "by change"]);
   const nextColour = (): void => {
@@ -420,7 +430,7 @@ export function App(p: Props): preact.JSX.Element {
                        setMenu({ spot, at });
                      }} />}
         <footer>
-          <Legend colours={colours} folded={folded} total={v1 - v0} narrow={state.narrow}
+          <Legend colours={colours} onWait={onWait} folded={folded} total={v1 - v0} narrow={state.narrow}
                   onNarrow={() => change({ narrow: !state.narrow })} />
           {unseen > 0 && <button class="unseen" onClick={() => change({ widthBy: "both" })}>
             {percent(unseen)} of {state.widthBy === "after" ? "before" : "after"} has no width here: show both</button>}
@@ -441,6 +451,7 @@ export function App(p: Props): preact.JSX.Element {
         ...p.onCode && codeOf(menu.spot.first) ? [["Instructions", () => openCode(menu.spot.first), "a"] as Item] : [],
         ...p.onRequests ? [["Requests that run it", () => p.onRequests!(nodeName(profile, tree, menu.spot.first))] as Item] : [],
         ["Only paths through this function", () => transform("focus", menu.spot.first), "F"],
+        ["Only whole paths through this function", () => transform("keep", menu.spot.first)],
         ["Drop paths through this function", () => transform("drop", menu.spot.first), "D"],
         ["Hide this function", () => transform("hide", menu.spot.first), "H"],
         ["Fold what it calls into it", () => transform("fold", menu.spot.first), "E"],

@@ -2,7 +2,7 @@
 /* The requests of each view to the server, in one round, and their answers. */
 import { lossesOf, readAgents } from "../model/agents.ts";
 import type { Agents } from "../model/agents.ts";
-import { askable, baseRange, rangeAt, selector } from "../model/address.ts";
+import { askable, baseRange, rangeAt, selector, without } from "../model/address.ts";
 import type { LiveState } from "../model/address.ts";
 import { compareProfiles } from "../model/compare.ts";
 import { readFactors } from "../model/cost.ts";
@@ -22,7 +22,9 @@ import type { Range } from "../model/times.ts";
 import { readQuality } from "../model/stats.ts";
 import type { Losses } from "../model/stats.ts";
 import type { Profile, Quality } from "../model/tree.ts";
-import { sampleType } from "../model/vocab.ts";
+import { hasWaits, sampleType, WAIT_LABEL, wholeTime } from "../model/vocab.ts";
+import { waitRows } from "../model/waits.ts";
+import type { WaitRow } from "../model/waits.ts";
 import type { Parameters, Source } from "./source.ts";
 
 const BARS = 200;
@@ -39,7 +41,7 @@ export interface Lane {
 export type Timeline = { by: "bars"; bars: Bars } | { by: "threads"; lanes: Lane[]; more: number } | { by: "heat"; heat: Heat };
 
 export type Part =
-  | { of: "flame"; profile: Profile; services: Share[]; timeline: Timeline }
+  | { of: "flame"; profile: Profile; services: Share[]; timeline: Timeline; waits: WaitRow[] | null }
   | { of: "services"; rows: ServiceRow[]; by: string; labels: string[]; quality: Quality }
   | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range }
   | { of: "traces"; endpoints: Endpoint[]; requests: Request[]; waterfall: Waterfall | null; profile: Profile | null; slow: Slow | null; quality: Quality | null }
@@ -126,6 +128,15 @@ async function askServices(a: Round): Promise<Share[]> {
   return shares(readLines(each), readNames(names, "values"));
 }
 
+/** The categories of the chosen service, whichever of them is chosen; null for a type without. */
+async function askWaits(a: Round): Promise<WaitRow[] | null> {
+  if (!hasWaits(sampleType(a.type)))
+    return null;
+  const query = selector(a.state.service, without(a.state.filters, WAIT_LABEL));
+  return waitRows(readLines(await a.source.json("series", { ...within(a.range), query, type: a.type, stacks: a.state.stacks,
+                                                            step: a.range.to - a.range.from, group_by: WAIT_LABEL }, a.signal)));
+}
+
 async function askPicture(a: Round, s: Selection): Promise<Profile> {
   return parseBody(await a.source.bytes("payload", {
     ...within(s.range), query: s.query, type: a.type, stacks: a.state.stacks, group_by: a.state.group }, a.signal));
@@ -133,8 +144,8 @@ async function askPicture(a: Round, s: Selection): Promise<Profile> {
 
 async function askFlame(a: Round): Promise<{ part: Part; damaged: boolean }> {
   const s = { range: a.range, query: selector(a.state.service, a.state.filters) };
-  const [profile, time, services] = await Promise.all([askPicture(a, s), askTimeline(a, s), askServices(a)]);
-  return { part: { of: "flame", profile, services, timeline: time.timeline }, damaged: time.damaged };
+  const [profile, time, services, waits] = await Promise.all([askPicture(a, s), askTimeline(a, s), askServices(a), askWaits(a)]);
+  return { part: { of: "flame", profile, services, timeline: time.timeline, waits }, damaged: time.damaged };
 }
 
 async function askTable(a: Round): Promise<{ part: Part; damaged: boolean }> {
@@ -220,6 +231,9 @@ export async function ask(source: Source, state: LiveState, signal: AbortSignal)
   source.first ||= readFirst(await source.json("stats", {}, signal));
   const range = rangeAt(state, source.now());
   let types = sortTypes(readNames(await source.json("types", within(range), signal), "types"));
+  const whole = wholeTime(types);
+  if (whole)
+    types = [...types, whole.both];
   // A type from a link that this range does not have is shown as empty; the reader can choose another.
   const type = state.type || types[0] || "";
   if (type && !types.includes(type))

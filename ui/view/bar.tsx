@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The strips around the picture: facts and quality of the profile, the path to the zoomed frame, the legend. */
-import type { Colouring } from "../draw/colour.ts";
+import type { Colouring, Swatch } from "../draw/colour.ts";
 import { baseSamplesPerValue, lossFact, warnings } from "../model/stats.ts";
 import type { Losses, Warning } from "../model/stats.ts";
 import type { FoldedSum } from "./flame.tsx";
@@ -97,7 +97,7 @@ interface CrumbProps {
 }
 
 const TRANSFORM_WORD: Record<Transform["op"], string> = {
-  hide: "hidden", drop: "without paths through", focus: "only paths through", merge: "direct recursion merged",
+  hide: "hidden", drop: "without paths through", focus: "only paths through", keep: "only", merge: "direct recursion merged",
   fold: "with what it calls:", collapse: "recursion collapsed:",
 };
 
@@ -141,6 +141,8 @@ const LEGEND_MAX = 9;
 
 interface LegendProps {
   colours: Colouring;
+  /** Shows only one category of waits, or again all. */
+  onWait: (name: string) => void;
   /** The folded boxes of the view, and the weight of the view. */
   folded: FoldedSum;
   total: number;
@@ -150,12 +152,15 @@ interface LegendProps {
 
 export function Legend(p: LegendProps): preact.JSX.Element {
   const { legend, palette } = p.colours;
-  const rest = legend.length - LEGEND_MAX;
+  const max = legend.some((e) => e.wait) ? LEGEND_MAX + 4 : LEGEND_MAX;
+  const rest = legend.length - max;
+  const entry = (e: Swatch): preact.JSX.Element => <><i style={{ background: palette[e.colour]! }} />{e.label}</>;
   return (
     <ul class="legend" aria-label="Colours">
-      {legend.slice(0, LEGEND_MAX).map((e) => (
-        <li key={e.label} title={e.help}><i style={{ background: palette[e.colour]! }} />{e.label}</li>))}
-      {rest > 0 && <li class="more" title={legend.slice(LEGEND_MAX).map((e) => e.label).join(", ")}>and {rest} more</li>}
+      {legend.slice(0, max).map((e) => (
+        <li key={e.label} title={e.help} class={e.wait ? "wait" : undefined}>
+          {e.wait ? <button onClick={() => p.onWait(e.wait!)}>{entry(e)}</button> : entry(e)}</li>))}
+      {rest > 0 && <li class="more" title={legend.slice(max).map((e) => e.label).join(", ")}>and {rest} more</li>}
       <li class="folding"><button aria-pressed={p.narrow} onClick={p.onNarrow}
           title={`Frames too narrow to draw are folded into boxes like this; click a box to zoom in. This button: ${p.narrow ? "fold more frames" : "fold only frames narrower than a pixel"} (k)`}>
         <i class="hatched" />{p.folded.frames === 0 ? "nothing folded"

@@ -31,12 +31,14 @@ import { address, enter, replace } from "./location.ts";
 import { typeOf, usePoll } from "./poll.ts";
 import type { Poll } from "./poll.ts";
 import { NO_REQUEST, parametersOf } from "../model/traces.ts";
+import { toggleWait, waitOf } from "../model/waits.ts";
 import { Services } from "./services.tsx";
 import { ServiceTable } from "./servicetable.tsx";
 import { Source } from "./source.ts";
 import { SourceCode } from "./sourcecode.tsx";
 import { Timeline } from "./timeline.tsx";
 import { Traces } from "./traces.tsx";
+import { TimeSwitch, WaitTable } from "./waits.tsx";
 import "./style.css";
 import "./live.css";
 
@@ -227,6 +229,7 @@ function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preac
   const spanText = state.range ? rangeText(state.range, now) : `last ${lastText(state.last)}`;
   const options = LASTS.some(([s]) => s === state.last) ? LASTS : [...LASTS, [state.last, lastText(state.last)] as [number, string]];
   return <div class="tools">
+    {view && <TimeSwitch types={view.types} type={view.type} onType={(type) => change({ type })} />}
     {view && view.types.length > 1 && <select aria-label="Type" title="What is measured" value={view.type}
       onChange={(e) => change({ type: e.currentTarget.value })}>
       {view.types.map((t) => <option key={t} value={t}>{showable(typeLabel(t, view.types))}</option>)}</select>}
@@ -319,6 +322,7 @@ function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Ele
   return <App profile={profile} keys={KEYS} losses={view!.losses} factors={p.state.view === "compare" ? null : view!.factors}
               nothing={requests ? <div class="nothing"><h2>No samples of these requests</h2><p>Either no samples were taken, or the service
                 does not publish its context: <code>man culprit-up</code>.</p></div> : <Nothing poll={p.poll} type={p.type} state={p.state} change={p.change} />}
+              {...p.state.view === "flame" ? { onWait: (name: string) => p.change({ filters: toggleWait(p.state.filters, name) }) } : {}}
               onRequests={(name) => p.change({ view: "traces", stacks: `fn="${name.replace(/[\\"]/g, "\\$&")}"`, requests: NO_REQUEST })}
               onSource={(source, line) => p.change({ source, line, code: null })} onCode={(code) => p.change({ code, source: "" })} />;
 }
@@ -360,9 +364,17 @@ function Charts(p: Common): preact.JSX.Element | null {
   const setRange = (r: Range): void => change({ range: r });
   const spanText = state.range ? rangeText(state.range, now) : `last ${lastText(state.last)}`;
   const label = `${title}, ${type.label} by time, ${spanText}`;
-  if (state.view === "flame")
-    return <Timeline data={part?.of === "flame" ? part.timeline : null} by={state.chart} range={range} type={type} now={now}
-                     onSelect={setRange} onBy={(chart) => change({ chart })} label={label} />;
+  if (state.view === "flame") {
+    const waits = part?.of === "flame" ? part.waits : null;
+    return <>
+      <Timeline data={part?.of === "flame" ? part.timeline : null} by={state.chart} range={range} type={type} now={now}
+                onSelect={setRange} onBy={(chart) => change({ chart })} label={label} />
+      {waits && waits.length > 0 && <details class="of-waits"><summary>What was waited for</summary>
+        <WaitTable rows={waits} chosen={waitOf(state.filters)} type={type} ms={knownMs(view!.range, view!.first)}
+                   dark={document.documentElement.dataset["theme"] === "dark"}
+                   onChoose={(name) => change({ filters: toggleWait(state.filters, name) })} /></details>}
+    </>;
+  }
   if (state.view !== "compare")
     return null;
   const both = part?.of === "compare" ? part : null;

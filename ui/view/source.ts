@@ -4,6 +4,7 @@
  * server requires a token, does not answer, or refuses.
  */
 import { DataError } from "../model/tree.ts";
+import { sumOf } from "../model/vocab.ts";
 
 const KEY = "culprit-token";
 /** A difference up to this counts as none. */
@@ -15,6 +16,9 @@ export class TokenError extends Error {}
 export class GoneError extends Error {}
 /** The server refused the request. */
 export class RefusedError extends Error {}
+
+/** The paths that take the parameter `also`. */
+const SUMS = new Set(["series", "heatmap", "flamegraph", "payload", "export", "source", "assembly"]);
 
 export type Parameters = Record<string, string | number>;
 
@@ -68,6 +72,12 @@ export class Source {
     for (const [k, v] of Object.entries(parameters))
       if (v !== "")
         q.set(k, String(v));
+    // A sum of types; for what has no sums the first of them.
+    const sum = sumOf(q.get("type") ?? "");
+    if (sum)
+      q.set("type", sum[0]);
+    if (sum && SUMS.has(name!))
+      q.set("also", sum[1]);
     const text = q.toString();
     const headers: Record<string, string> = this.token ? { Authorization: `Bearer ${this.token}` } : {};
     if (body)
