@@ -53,7 +53,7 @@ def wait_for(condition, what, seconds=WAIT_S):
 
 
 class Agent:
-    """A `culprit agent` with a configuration file of its own and /metrics."""
+    """A `culprit agent` with a configuration file of its own and /metrics; without waits, unless asked for."""
 
     def __init__(self, culprit, folder, *args, tls=False, start=(), **config):
         os.makedirs(folder, exist_ok=True)
@@ -65,6 +65,7 @@ class Agent:
              f"127.0.0.1:{self.port}", *map(str, args)], stderr=open(self.err_path, "wb"))
 
     def write(self, config):
+        config = {"no_off_cpu": "yes", **config}
         with open(self.config, "w", encoding="utf-8") as f:
             f.writelines(f"{k.replace('_', '-')} = {v}\n" for k, v in config.items())
 
@@ -151,6 +152,43 @@ def assert_alike(a, b, what):
     """Compares two counts of the same work."""
     low, high = binomial_interval(a + b, 0.5)
     assert low <= a <= high, f"{what}: {a} and {b}"
+
+
+# ---- waits ----
+
+
+def test_waits_beside_the_cpu_time(culprit, programs, tmp_path):
+    """Without options an agent sends both; what each wait was for is an attribute of its samples. --no-off-cpu leaves waits out."""
+    sleeper = subprocess.Popen(["python3", "-c", "import time\nwhile True: time.sleep(0.05)"],
+                               env={**os.environ, "OTEL_SERVICE_NAME": "sleeper"})
+    try:
+        with Receiver() as both, Receiver() as one, Work(programs, "shop"), \
+                Agent(culprit, tmp_path / "a", export=both.url, period=1, no_off_cpu="no") as agent, \
+                Agent(culprit, tmp_path / "b", export=one.url, period=1) as without:
+            def of(receiver, kind, service):
+                """Returns {what was waited for: [(time, ns)]}."""
+                found = collections.defaultdict(list)
+                for s in (s for p in receiver.profiles() if p.kind[0] == kind for s in p.samples):
+                    if s.resource.get("service.name") == service:
+                        found[s.attributes.get("wait")] += zip(s.times, s.values)
+                return found
+
+            wait_for(lambda: len(of(both, "off_cpu", "sleeper")["sleep"]) > 60 and of(both, "cpu", "shop") and of(one, "cpu", "shop"),
+                     "nothing", 120)
+            waits = of(both, "off_cpu", "sleeper")
+            times = sorted(t for w in waits.values() for t, _ in w)
+            span = times[-1] - times[0]
+            # It sleeps nearly all of its time, but on a busy machine it also waits for a CPU.
+            assert 0.8 * span < sum(ns for w in waits.values() for _, ns in w) < 1.2 * span, (span, waits)
+            assert sum(ns for _, ns in waits["sleep"]) > span / 3 and set(waits) <= {"sleep", "runnable", "fault", "other"}, waits
+            assert set(of(both, "cpu", "shop")) == {None}
+            assert not any(p.kind[0] == "off_cpu" for p in one.profiles())
+            assert agent.metric('agent_samples_lost_total') == 0
+            agent.end()
+            without.end()
+    finally:
+        sleeper.kill()
+        sleeper.wait()
 
 
 # ---- reload ----

@@ -9,7 +9,7 @@ import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } fr
 import { AGOS, baseRange, CHARTS, decodeLive, encodeLive, rangeAt, refreshMs, selector, VIEWS } from "../model/address.ts";
 import type { Base, LiveState, ViewName } from "../model/address.ts";
 import { showable } from "../model/payload.ts";
-import { knownMs, typeLabel } from "../model/series.ts";
+import { knownMs } from "../model/series.ts";
 import { decodeState } from "../model/state.ts";
 import { clock, lastText, LASTS, localInput, moved, rangeText, wider } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
@@ -38,7 +38,7 @@ import { Source } from "./source.ts";
 import { SourceCode } from "./sourcecode.tsx";
 import { Timeline } from "./timeline.tsx";
 import { Traces } from "./traces.tsx";
-import { TimeSwitch, WaitTable } from "./waits.tsx";
+import { Types, WaitTable } from "./waits.tsx";
 import "./style.css";
 import "./live.css";
 
@@ -229,10 +229,7 @@ function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preac
   const spanText = state.range ? rangeText(state.range, now) : `last ${lastText(state.last)}`;
   const options = LASTS.some(([s]) => s === state.last) ? LASTS : [...LASTS, [state.last, lastText(state.last)] as [number, string]];
   return <div class="tools">
-    {view && <TimeSwitch types={view.types} type={view.type} onType={(type) => change({ type })} />}
-    {view && view.types.length > 1 && <select aria-label="Type" title="What is measured" value={view.type}
-      onChange={(e) => change({ type: e.currentTarget.value })}>
-      {view.types.map((t) => <option key={t} value={t}>{showable(typeLabel(t, view.types))}</option>)}</select>}
+    {view && <Types types={view.types} type={view.type} onType={(type) => change({ type })} />}
     {view && <ExportOf {...p} view={view} />}
     <LinkButton state={state} range={absolute} />
     <button class="icon" aria-label="Earlier" title="Earlier ([)" onClick={() => setRange(moved(absolute, -0.5, now))}>‹</button>

@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What threads waited for: the switch between running and waiting, and the table of categories. */
-import { rate } from "../model/series.ts";
+import { rate, typeLabel } from "../model/series.ts";
 import { count, percent, value } from "../model/text.ts";
 import { showable } from "../model/payload.ts";
 import { wholeTime } from "../model/vocab.ts";
 import type { SampleType } from "../model/vocab.ts";
 import type { WaitRow } from "../model/waits.ts";
 
-/** CPU | Waiting | Wall; nothing if the server has no waits. */
-export function TimeSwitch(p: { types: string[]; type: string; onType: (type: string) => void }): preact.JSX.Element | null {
+/** The choice of a type: CPU | Waiting | Wall, if the server has waits, and a menu of all others. */
+export function Types(p: { types: string[]; type: string; onType: (type: string) => void }): preact.JSX.Element | null {
   const whole = wholeTime(p.types);
+  const label = (t: string): string => showable(typeLabel(t, p.types));
   if (!whole)
-    return null;
+    return p.types.length < 2 ? null : <select aria-label="Type" title="What is measured" value={p.type}
+      onChange={(e) => p.onType(e.currentTarget.value)}>{p.types.map((t) => <option key={t} value={t}>{label(t)}</option>)}</select>;
   const of: [string, string, string][] = [
     [whole.cpu, "CPU", "Time on a CPU"],
     [whole.waits, "Waiting", "Time that threads waited"],
     [whole.both, "Wall", "The whole time of threads: running and waiting in one flame graph"]];
-  return <div class="switch" role="group" aria-label="Time">
-    {of.map(([type, label, help]) => <button key={type} aria-pressed={type === p.type} title={help}
-                                             onClick={() => p.onType(type)}>{label}</button>)}</div>;
+  const others = p.types.filter((t) => !of.some(([type]) => type === t));
+  return <>
+    <div class="switch" role="group" aria-label="Time">
+      {of.map(([type, text, help]) => <button key={type} aria-pressed={type === p.type} title={help}
+                                              onClick={() => p.onType(type)}>{text}</button>)}</div>
+    {others.length > 0 && <select class="others" aria-label="Type" title="What else is measured" value={others.includes(p.type) ? p.type : ""}
+      onChange={(e) => e.currentTarget.value !== "" && p.onType(e.currentTarget.value)}>
+      <option value="">other…</option>{others.map((t) => <option key={t} value={t}>{label(t)}</option>)}</select>}
+  </>;
 }
 
 interface Props {
