@@ -159,12 +159,14 @@ def assert_alike(a, b, what):
 
 def test_waits_beside_the_cpu_time(culprit, programs, tmp_path):
     """Without options an agent sends both; what each wait was for is an attribute of its samples. --no-off-cpu leaves waits out."""
-    sleeper = subprocess.Popen(["python3", "-c", "import time\nwhile True: time.sleep(0.05)"],
+    code = "import ctypes, time\nctypes.CDLL(None).prctl(15, b'waits-sleeper')\nwhile True: time.sleep(0.05)"
+    options = {"period": 1, "comm": "split-g,waits-sleeper"}
+    sleeper = subprocess.Popen(["python3", "-c", code],
                                env={**os.environ, "OTEL_SERVICE_NAME": "sleeper"})
     try:
         with Receiver() as both, Receiver() as one, Work(programs, "shop"), \
-                Agent(culprit, tmp_path / "a", export=both.url, period=1, no_off_cpu="no") as agent, \
-                Agent(culprit, tmp_path / "b", export=one.url, period=1) as without:
+                Agent(culprit, tmp_path / "a", export=both.url, **options, no_off_cpu="no") as agent, \
+                Agent(culprit, tmp_path / "b", export=one.url, **options) as without:
             def of(receiver, kind, service):
                 """Returns {what was waited for: [(time, ns)]}."""
                 found = collections.defaultdict(list)
