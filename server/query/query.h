@@ -100,13 +100,13 @@ int query_parse_selector(struct query *q, const char *text, struct diag *reterr_
 /*
  * All selected samples as one profile: a thread per service (comm: service.name, which is also the
  * label of its resource), or with q->by_series a thread per series (thread.name and resource as
- * stored), or with q->group_by a thread per value of that label. Of waits a service or a value has a
- * thread for each category, which is its attribute "wait" (profile_wait()). `max_stacks` (0 = no limit) keeps
- * the heaviest stacks. One stack with a single explanatory frame replaces the other stacks and the
- * stacks that the disk has lost, so that the total is right. The profile's time is the requested
- * range. Its quality comes from the frames of the samples; the store does not keep the number of
- * lost samples. Values of states (live memory, goroutines) are means over the range, series by
- * series, and not sums.
+ * stored), or with q->group_by a thread per value of that label. Of waits a service or a value has
+ * a thread for each category, which is its attribute "wait" (profile_wait()). `max_stacks` (0 = no
+ * limit) keeps the heaviest stacks. One stack with a single explanatory frame replaces the other
+ * stacks and the stacks that the disk has lost, so that the total is right. The profile's time is
+ * the requested range. Its quality comes from the frames of the samples; the store does not keep
+ * the number of lost samples. Values of states (live memory, goroutines) are means over the range,
+ * series by series, and not sums.
  */
 int query_profile(struct store *s, const struct query *q, size_t max_stacks, struct profile **ret,
 		  struct diag *reterr_diag);

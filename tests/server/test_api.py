@@ -146,7 +146,7 @@ def test_document_is_served_and_whole(server):
     assert routed == documented
 
 
-EXAMPLES = {"query": '{env="prod"}', "type": CPU, "stacks": 'fn="work"', "from": "now-1h", "to": "now", "label": "env",
+EXAMPLES = {"query": '{env="prod"}', "type": CPU, "also": CPU, "stacks": 'fn="work"', "from": "now-1h", "to": "now", "label": "env",
             "step": "1000", "group_by": "env", "limit": "2", "column": "60000", "row": "30000", "format": "folded",
             "max_nodes": "100", "max_stacks": "100", "file": "/main.c", "function": "main", "build_id": "00",
             "service": "shop", "endpoint": "GET /buy", "min_ms": "1", "max_ms": "1000", "status": "ok",
@@ -168,7 +168,7 @@ def test_every_route(filled, path):
     assert check(filled.get(path, **needed), path).status == 200
     for name in names:
         extra = {"column": "60000"} if name == "row" else {"row": "1000"} if name == "column" else {}
-        if name == "base_type":
+        if name in ("base_type", "also"):
             extra = {"type": CPU}
         if name == "to":
             extra = {"from": "now-1h"}
