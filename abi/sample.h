@@ -242,6 +242,13 @@ enum block_has {
 };
 
 /* User space sets the configuration before loading; the programs only read it. */
+enum kernel_code {
+	CODE_INTERRUPT,	   /* what the CPU enters at an interrupt */
+	CODE_BACKLOG,	   /* receives what this machine sends to itself */
+	CODE_AFTER_SENDER, /* does at once what the current thread has left to do */
+	KERNEL_CODE_N
+};
+
 struct sampler_config {
 	__u32 has_task_btf; /* the kernel has bpf_get_current_task_btf() and bpf_task_pt_regs() */
 	__u32 thread_size;  /* bytes of a kernel stack; for kernels without task BTF */
@@ -262,10 +269,12 @@ struct sampler_config {
 	__u32 n_fields;	      /* fields of the event that become attributes of samples */
 	__u32 page_shift;     /* log2 of the size of a page */
 	__u32 block;	      /* block-io: bits of enum block_has */
-	__u32 pad;
-	__u64 budget_ns;      /* time that walks of waits may take in 10 ms on a CPU */
+	__u32 own_state;      /* the state of the programs that user space runs */
+	__u64 budget_ns;      /* time that walks may take in 10 ms on a CPU */
 	__u64 pac_mask;	      /* arm64: the bits that pointer authentication uses */
 	__u64 period;	      /* take one of so many events; 0: as many as the budget allows */
+	/* First and last address + 1 of code of the kernel, by enum kernel_code; 0: unknown. */
+	__u64 code[KERNEL_CODE_N][2];
 	struct sampler_field fields[SAMPLER_MAX_FIELDS];
 };
 

@@ -74,8 +74,8 @@ int agent_set_labels(struct agent *a, const struct agent_options *o, struct diag
 	return r < 0 ? diag_set(reterr_diag, r, "out of memory") : 0;
 }
 
-/* Waits beside the CPU time, where the kernel tells them. */
-static const char *default_events(const struct agent_options *o)
+/* Waits beside the CPU time, and who ended them, where the kernel tells them. */
+static void choose_default_events(const struct agent_options *o, struct recording_options *what)
 {
 	int r = o->no_off_cpu ? -ENOENT : probe_waits();
 
@@ -83,7 +83,10 @@ static const char *default_events(const struct agent_options *o)
 		log_info("waits are not sampled: this kernel does not tell when a thread runs "
 			 "again (%s)",
 			 strerror(-r));
-	return r == 0 ? SAMPLER_DEFAULT_EVENT "," SAMPLER_WAITS : NULL;
+	if (r < 0)
+		return;
+	what->events = SAMPLER_DEFAULT_EVENT "," SAMPLER_WAITS;
+	what->wakers = r == 0;
 }
 
 int agent_open_recording(struct agent *a, const struct agent_options *o, struct diag *reterr_diag,
@@ -105,7 +108,7 @@ int agent_open_recording(struct agent *a, const struct agent_options *o, struct 
 	what.keep_times = true;
 	what.last_s = 0;
 	if (!what.events && !what.off_cpu && !what.wall && !what.period)
-		what.events = default_events(o);
+		choose_default_events(o, &what);
 	return recording_open(&what, &l, a->identities, reterr_diag, ret);
 }
 

@@ -37,6 +37,7 @@ struct recording_options {
 	bool faults;		 /* page faults with their memory, instead of `events` */
 	u64 hz;			 /* samples per second on each CPU; 0: the event's default */
 	u64 period;		 /* events per sample, instead of a rate; 0: none */
+	double budget;		 /* as sampler_options.budget */
 	const char *pids, *comms;
 	const char *cgroups; /* paths below the cgroup v2 mount, or absolute */
 	const char *uids;    /* users, by name or number */
@@ -76,8 +77,8 @@ void recording_discard(struct recording *r);
 /* Counts of what recording_profile() would return now, and of the parts since the start. */
 void recording_stats(struct recording *r, struct pipeline_stats *ret);
 void recording_symbol_stats(const struct recording *r, struct symbolizer_stats *ret);
-/* The first event. Borrowed until recording_destroy(). */
-const struct sampler_source *recording_source(const struct recording *r);
+/* The i-th event; NULL after the last one. Borrowed until recording_destroy(). */
+const struct sampler_source *recording_source(const struct recording *r, u32 i);
 
 /* ---- the always-on agent ---- */
 

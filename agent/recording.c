@@ -111,15 +111,22 @@ static const char *events_of(const struct recording_options *o)
 static int choose_events(struct selection *s, const struct recording_options *o, u64 clock_hz,
 			 struct diag *reterr_diag)
 {
+	bool has_waits = false;
+
 	if (s->events.items.n > SAMPLER_MAX_SOURCES)
 		return diag_set(reterr_diag, -EINVAL, "at most %d events at a time",
 				SAMPLER_MAX_SOURCES);
-	for (size_t i = 0; i < s->events.items.n; i++)
+	for (size_t i = 0; i < s->events.items.n; i++) {
 		s->event[i] =
 			(struct sampler_event){.name = s->events.items.data[i],
 					       .hz = o->hz,
 					       .clock_hz = clock_hz ? clock_hz : SAMPLER_DEFAULT_HZ,
 					       .period = o->period};
+		has_waits |= strcmp(s->event[i].name, SAMPLER_WAITS) == 0;
+	}
+	if (o->wakers && !has_waits)
+		return diag_set(reterr_diag, -EINVAL,
+				"--wakers tells who ends waits: add --off-cpu or --wall");
 	return 0;
 }
 
@@ -136,9 +143,6 @@ static int select_samples(struct selection *s, const struct recording_options *o
 		return diag_set(reterr_diag, -EINVAL,
 				"--event, --off-cpu, --wall, --faults and --block-io exclude each "
 				"other");
-	if (o->wakers && !o->off_cpu && !o->wall)
-		return diag_set(reterr_diag, -EINVAL,
-				"--wakers tells who ends waits: add --off-cpu or --wall");
 	if (o->off_cpu && o->hz)
 		return diag_set(reterr_diag, -EINVAL,
 				"--off-cpu follows each wait and has no rate: leave -F out");
@@ -168,6 +172,7 @@ static int select_samples(struct selection *s, const struct recording_options *o
 		.user_stacks = !o->kernel_only,
 		.whole_time = o->wall,
 		.wakers = o->wakers,
+		.budget = o->budget,
 		.pids = s->pid,
 		.n_pids = (u32)s->pids.items.n,
 		.follow_forks = o->follow != 0,
@@ -355,7 +360,7 @@ void recording_symbol_stats(const struct recording *r, struct symbolizer_stats *
 	symbolizer_stats(r->symbolizer, ret);
 }
 
-const struct sampler_source *recording_source(const struct recording *r)
+const struct sampler_source *recording_source(const struct recording *r, u32 i)
 {
-	return pipeline_source(r->pipeline, 0);
+	return pipeline_source(r->pipeline, i);
 }

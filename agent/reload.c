@@ -21,13 +21,14 @@ static bool same_recording(const struct agent_options *x, const struct agent_opt
 {
 	const struct recording_options *a = &x->what, *b = &y->what;
 
-	return a->hz == b->hz && a->period == b->period && str_same(a->events, b->events) &&
-	       a->off_cpu == b->off_cpu && a->wall == b->wall && x->no_off_cpu == y->no_off_cpu &&
-	       str_same(a->pids, b->pids) && str_same(a->comms, b->comms) &&
-	       str_same(a->cgroups, b->cgroups) && str_same(a->uids, b->uids) &&
-	       a->memory_limit_mb == b->memory_limit_mb && a->kernel_only == b->kernel_only &&
-	       a->user_only == b->user_only && a->no_inline == b->no_inline &&
-	       a->runtime_frames == b->runtime_frames && x->no_symbols == y->no_symbols;
+	return a->hz == b->hz && a->period == b->period && a->budget == b->budget &&
+	       str_same(a->events, b->events) && a->off_cpu == b->off_cpu && a->wall == b->wall &&
+	       x->no_off_cpu == y->no_off_cpu && str_same(a->pids, b->pids) &&
+	       str_same(a->comms, b->comms) && str_same(a->cgroups, b->cgroups) &&
+	       str_same(a->uids, b->uids) && a->memory_limit_mb == b->memory_limit_mb &&
+	       a->kernel_only == b->kernel_only && a->user_only == b->user_only &&
+	       a->no_inline == b->no_inline && a->runtime_frames == b->runtime_frames &&
+	       x->no_symbols == y->no_symbols;
 }
 
 static int prepare_reload(struct agent *a)

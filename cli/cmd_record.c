@@ -161,10 +161,12 @@ static void print_counters(const struct pipeline_stats *st)
 }
 
 /* How often the event was sampled, and how often that was asked for. */
-static void print_source(const struct sampler_source *s, const struct pipeline_stats *st,
+static void print_source(struct recording *r, u32 i, const struct pipeline_stats *st,
 			 double seconds)
 {
-	double hz = seconds > 0.05 ? (double)st->sampler.all.counters[COUNTER_EVENTS] / seconds /
+	const struct sampler_source *s = recording_source(r, i);
+	const struct sampler_source_stats *stats = &st->sampler.sources[i];
+	double hz = seconds > 0.05 ? (double)stats->counters[COUNTER_EVENTS] / seconds /
 					     (double)MAX(st->sampler.cpus, 1u)
 				   : 0.0;
 
@@ -173,10 +175,13 @@ static void print_source(const struct sampler_source *s, const struct pipeline_s
 		fprintf(stderr, " (asked %llu)\n", s->hz);
 	else if (s->period > 1)
 		fprintf(stderr, " (a sample each %llu)\n", s->period);
-	else if (!s->period)
-		fprintf(stderr, " (as many are samples as the budget allows)\n");
-	else
+	else if (stats->limit <= 1)
 		fprintf(stderr, " (each is a sample)\n");
+	else if (s->type == SAMPLE_TYPE_OFF_CPU || s->type == SAMPLE_TYPE_WALL)
+		fprintf(stderr, " (those below %.0f us share samples: --budget)\n",
+			(double)stats->limit / 1e3);
+	else
+		fprintf(stderr, " (a sample each %llu: --budget)\n", stats->limit);
 }
 
 static void print_summary(struct record *r, const struct profile *p)
@@ -195,7 +200,11 @@ static void print_summary(struct record *r, const struct profile *p)
 	/* With --last, that is less than what was sampled. */
 	fprintf(stderr, "%llu samples of %llu processes in %.1f s; ", p->quality.samples,
 		st.processes, (double)p->duration_ns / 1e9);
-	print_source(recording_source(r->recording), &st, seconds);
+	print_source(r->recording, 0, &st, seconds);
+	for (u32 i = 1; recording_source(r->recording, i); i++) {
+		fprintf(stderr, "  and ");
+		print_source(r->recording, i, &st, seconds);
+	}
 	fprintf(stderr,
 		"lost %llu (%.2f %%), truncated %llu of %llu user stacks (%.2f %%), frames without a name %.2f %%\n",
 		st.counts.lost, percent_of(st.counts.lost, st.counts.lost + st.counts.samples),

@@ -212,7 +212,7 @@ static const char *printable(const char *name, struct str *scratch)
 /* What was seen in a second: "1.9 cores", "1234 faults/s". */
 static void rate_text(const struct top *t, char *ret, size_t n)
 {
-	const struct sampler_source *source = recording_source(t->recording);
+	const struct sampler_source *source = recording_source(t->recording, 0);
 	const struct vocab_sample_type *type = vocab_sample_type(source->type);
 	u64 per_second = vocab_per_second(type->unit);
 	double rate = t->picture.seconds > 0 ? (double)t->picture.value / t->picture.seconds : 0;

@@ -36,6 +36,9 @@ const struct option sampling_options[] = {
 		    "record requests to disks with their time and bytes, instead of events"),
 	OPTION_U64("count", 'c', "N", A, what.period, 1, 1ULL << 40,
 		   "take a sample every N events, instead of at a frequency"),
+	OPTION_F64("budget", 0, "PERCENT", A, what.budget, 0.01, 100,
+		   "CPU time of the machine for stacks of waits, faults and requests to disks\n"
+		   "(default 0.5): above it short waits share samples, and sums stay right"),
 	OPTION_STRING("pid", 'p', "PID,...", A, what.pids, "only these processes"),
 	OPTION_STRING("comm", 0, "NAME,...", A, what.comms, "only processes with these names"),
 	OPTION_STRING("cgroup", 0, "PATH,...", A, what.cgroups,

@@ -33,6 +33,7 @@ struct pipeline {
 	struct map sampled;    /* pid → 1; with `follow` also the command's descendants */
 	u64 drained_ns;	       /* time of the last complete drain */
 	u64 retry_ns;	       /* when runtimes that had not started are attached again */
+	u64 tell_ns;	       /* when what goes on for long is told again */
 	struct parked *parked; /* owned: walks that wait for unwind pages */
 	u64 parked_bytes, parked_max;
 	bool has_execs; /* procman has learned of some while the ring was read */

@@ -25,6 +25,7 @@
 /* Side-band events are handled within a tenth of the sampling interval. */
 #define GAP_SHARE 10
 #define GAP_MAX_NS 5000000ULL
+#define TELL_NS 5000000000ULL
 /* Limit on copies of stacks of parked walks. Above it walks end where a page is missing. */
 #define PARKED_MAX_BYTES (32ULL << 20)
 
@@ -267,6 +268,8 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	p->closing = true;
 	(void)sampler_drain(p->sampler);
 	p->closing = false;
+	for (u32 i = 0; i < b->n_sources; i++)
+		b->sources[i].period = MAX(b->sources[i].period, sampler_limit(p->sampler, i));
 	sampler_new_epoch(p->sampler);
 	b->answers = runtimes_take_answers(p->runtimes);
 	p->batch = fresh;
@@ -322,6 +325,11 @@ static int drain_all(struct pipeline *p)
 	if (tables_take(p->tables, false)) {
 		deferred_retry(p, records_count_walk);
 		pipeline_note_stall(p, now, "tables");
+	}
+	if (now >= p->tell_ns) {
+		sampler_tell_unended(p->sampler);
+		p->tell_ns = now + TELL_NS;
+		pipeline_note_stall(p, now, "sleepers");
 	}
 	r = sampler_drain(p->sampler);
 	/* Write the tables of images that became known, before the reader waits. */

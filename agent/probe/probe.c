@@ -208,6 +208,45 @@ int probe_perf_event_prog(void)
 	return load(insns, ARRAY_SIZE(insns));
 }
 
+/* Symbols of the kernel itself are sorted by address. */
+int probe_functions(struct probe_function *f, u32 n)
+{
+	_cleanup_fclose_ FILE *symbols = fopen("/proc/kallsyms", "re");
+	_cleanup_free_ char *line = NULL;
+	size_t cap = 0;
+
+	if (!symbols)
+		return -errno;
+	while (getline(&line, &cap, symbols) > 0 && !strchr(line, '[')) {
+		char *end;
+		u64 address = strtoull(line, &end, 16);
+		size_t length = strcspn(end, "\n");
+
+		end[length] = '\0';
+		for (u32 i = 0; i < n && length > 3; i++) {
+			if (f[i].start && !f[i].end && address > f[i].start)
+				f[i].end = address;
+			if (!f[i].start && strcmp(end + 3, f[i].name) == 0)
+				f[i].start = address;
+		}
+	}
+	return 0;
+}
+
+int probe_resumed_function(char *ret, size_t n)
+{
+	_cleanup_fclose_ FILE *f = fopen("/proc/kallsyms", "re");
+	char line[256], name[64];
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "%*s %*1[tT] %63s", name) == 1 &&
+		    !strncmp(name, "finish_task_switch", 18) && (!name[18] || name[18] == '.')) {
+			snprintf(ret, n, "%s", name);
+			return 0;
+		}
+	return -ENOENT;
+}
+
 int probe_waits(void)
 {
 	const struct bpf_insn insns[] = {
@@ -217,7 +256,11 @@ int probe_waits(void)
 	_cleanup_close_ int prog = bpf_prog_load(BPF_PROG_TYPE_RAW_TRACEPOINT, "culprit_probe",
 						 "GPL", insns, ARRAY_SIZE(insns), NULL);
 	int r = prog < 0 ? prog : fd_result(bpf_raw_tracepoint_open("sched_exit_tp", prog));
+	char name[64];
 
+	if (r == -ENOENT && access("/sys/bus/event_source/devices/kprobe", F_OK) == 0 &&
+	    probe_resumed_function(name, sizeof(name)) == 0)
+		return 1;
 	return r;
 }
 

@@ -46,8 +46,20 @@ int probe_features(struct probe_features *ret, struct diag *reterr_diag);
  * CAP_PERFMON when kernel.perf_event_paranoid is above 2, and it is above 2 by default.
  */
 bool probe_wants_admin(void);
-/* Whether waits of threads can be sampled: 0, or -ENOENT, or another negative errno. */
+/*
+ * Whether waits of threads can be sampled: 0; 1: but not who ends them; -ENOENT, or another
+ * negative errno.
+ */
 int probe_waits(void);
+/* A function of the kernel itself, found by its name. */
+struct probe_function {
+	const char *name;
+	u64 start, end; /* 0: the kernel has none, or hides it */
+};
+/* Fills `start` and `end` of each. Reads all symbols of the kernel: 50 ms. */
+int probe_functions(struct probe_function *f, u32 n);
+/* The kernel's name of finish_task_switch(), to which compilers may add a suffix; or -ENOENT. */
+int probe_resumed_function(char *ret, size_t n);
 
 enum probe_status {
 	PROBE_OK,

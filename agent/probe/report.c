@@ -247,13 +247,15 @@ static enum probe_status check_waits(struct out *o)
 {
 	int r = probe_waits();
 
-	if (!r) {
-		TEXT(o, "events of the scheduler");
+	if (r >= 0) {
+		TEXT(o, r ? "events of the scheduler, without who ends a wait (--wakers)"
+			  : "events of the scheduler");
 		return PROBE_OK;
 	}
 	TEXT(o, "sched_exit_tp: %s", error_text(r));
-	ADVICE(o, r == -ENOENT ? "--off-cpu and --wall need a kernel with this tracepoint"
-			       : "see the capabilities above");
+	ADVICE(o, r == -ENOENT
+			  ? "--off-cpu and --wall need a kernel with this tracepoint or kprobes"
+			  : "see the capabilities above");
 	return PROBE_LIMITED;
 }
 

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "agent/probe/internal.h"
+#include "agent/probe/probe.h"
 #include "base/cleanup.h"
 
 #define MAX_CODE 4096 /* bytes of a function; the largest here has about 700 */
@@ -27,11 +28,6 @@
 #else
 #define MACHINE EM_AARCH64
 #endif
-
-struct function {
-	const char *name;
-	u64 start, end; /* 0: the kernel has none */
-};
 
 enum {
 	COPY,  /* calls CHECK, or does not */
@@ -77,31 +73,6 @@ bool probe_code_reads(u16 machine, const u8 *code, size_t n, u32 offset)
 			return true;
 	}
 	return false;
-}
-
-/* Finds functions of the kernel itself, whose symbols are sorted by address. */
-static int find_functions(struct function f[N_FUNCTIONS])
-{
-	_cleanup_fclose_ FILE *symbols = fopen("/proc/kallsyms", "re");
-	_cleanup_free_ char *line = NULL;
-	size_t cap = 0;
-
-	if (!symbols)
-		return -errno;
-	while (getline(&line, &cap, symbols) > 0 && !strchr(line, '[')) {
-		char *end;
-		u64 address = strtoull(line, &end, 16);
-		size_t n = strcspn(end, "\n");
-
-		end[n] = '\0';
-		for (u32 i = 0; i < N_FUNCTIONS && n > 3; i++) {
-			if (f[i].start && !f[i].end && address > f[i].start)
-				f[i].end = address;
-			if (!f[i].start && strcmp(end + 3, f[i].name) == 0)
-				f[i].start = address;
-		}
-	}
-	return 0;
 }
 
 /* Reads the kernel's memory by a program that the kernel runs once. */
@@ -157,7 +128,7 @@ static int offset_in_task(const char *name)
 }
 
 /* The code of a function, from its start on; how many bytes, or a negative errno. */
-static int read_function(const struct function *f, u8 code[MAX_CODE])
+static int read_function(const struct probe_function *f, u8 code[MAX_CODE])
 {
 	u32 n = (u32)MIN(f->end - f->start, (u64)MAX_CODE);
 	int r = f->start && f->end ? read_code(f->start, code, n) : -ENOENT;
@@ -166,7 +137,7 @@ static int read_function(const struct function *f, u8 code[MAX_CODE])
 }
 
 /* Does it call `target`? 1, 0, or a negative errno. */
-static int has_call_to(const struct function *f, const struct function *target)
+static int has_call_to(const struct probe_function *f, const struct probe_function *target)
 {
 	u8 code[MAX_CODE];
 	int n = read_function(f, code);
@@ -175,7 +146,7 @@ static int has_call_to(const struct function *f, const struct function *target)
 }
 
 /* Does it search without regard to page faults that are disabled? 1, 0, or a negative errno. */
-static int searches_unchecked(const struct function *f, const struct function *look_up)
+static int searches_unchecked(const struct probe_function *f, const struct probe_function *look_up)
 {
 	u8 code[MAX_CODE];
 	int n = read_function(f, code), offset;
@@ -190,13 +161,13 @@ static int searches_unchecked(const struct function *f, const struct function *l
 
 static int read_kernel(void)
 {
-	struct function f[N_FUNCTIONS] = {
+	struct probe_function f[N_FUNCTIONS] = {
 		[COPY] = {.name = "copy_from_user_nofault"},
 		[CHECK] = {.name = "__check_object_size"},
 		[HEAP] = {.name = "check_heap_object"},
 		[LOOK_UP] = {.name = "find_vmap_area"},
 	};
-	int r = find_functions(f);
+	int r = probe_functions(f, N_FUNCTIONS);
 
 	if (r < 0)
 		return r;

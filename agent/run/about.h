@@ -6,7 +6,8 @@
  *	culprit.agent.version
  *	culprit.agent.started		ms since the epoch
  *	culprit.agent.rate.EVENT	of each source with a rate: samples a second on each CPU
- *	culprit.agent.period.EVENT	of each other source: events per sample
+ *	culprit.agent.period.EVENT	of each other source: events per sample, or ns below which
+ *					waits share samples
  *	culprit.agent.cpu		ns of CPU time since it started
  *	culprit.agent.memory		bytes resident
  *	culprit.agent.processes		number of known processes

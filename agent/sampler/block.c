@@ -10,9 +10,6 @@
 #include "agent/sampler/source.h"
 #include "block.skel.h"
 
-/* 0.5 % of a CPU, in ns of 10 ms. */
-#define BUDGET_NS 50000
-
 SOURCE_SKELETON(block)
 
 static int parse(const char *name, struct source *s, struct diag *reterr_diag)
@@ -50,11 +47,10 @@ static int open_block(struct source *s)
 		s->block |= BLOCK_HAS_QUEUE;
 	btf__free(btf);
 	s->about.bytes_type = SAMPLE_TYPE_BLOCK_IO_BYTES;
-	s->budget_ns = BUDGET_NS;
 	return 0;
 }
 
-static int end_block(struct source *s)
+static int tell_block(struct source *s)
 {
 	struct block_bpf *skeleton = s->skeleton;
 	union bpf_iter_link_info map = {.map.map_fd = (u32)bpf_map__fd(skeleton->maps.ios)};
@@ -154,6 +150,6 @@ const struct source_ops source_block = {
 	.load = block_load,
 	.destroy = block_destroy,
 	.start = start_block,
-	.end = end_block,
+	.tell = tell_block,
 	.attributes = attributes,
 };

@@ -7,9 +7,6 @@
 #include "agent/sampler/source.h"
 #include "faults.skel.h"
 
-/* 0.5 % of a CPU, in ns of 10 ms. */
-#define BUDGET_NS 50000
-
 SOURCE_SKELETON(faults)
 
 static int parse(const char *name, struct source *s, struct diag *reterr_diag)
@@ -27,7 +24,6 @@ static int open_faults(struct source *s)
 		return r;
 	skeleton = s->skeleton;
 	s->about.bytes_type = SAMPLE_TYPE_FAULT_BYTES;
-	s->budget_ns = BUDGET_NS;
 	/* The ends first, so that no fault begins that is not seen to end. */
 	s->entries[s->n_entries++] =
 		(struct source_entry){skeleton->progs.minor, PERF_COUNT_SW_PAGE_FAULTS_MIN};

@@ -31,6 +31,8 @@
 #define ASSUMED_HZ 1000
 /* The most processes that `record -- CMD` follows at a time. */
 #define MAX_FOLLOWED 16384
+/* The time of a CPU to which sampler_config.budget_ns applies. */
+#define BUDGET_WINDOW_NS 1e7
 #define MIN_THREADS 8192U
 #define UNENDED_AT_ONCE 64
 /* Room for processes, and for runtimes in processes, where entries are allocated on demand. */
@@ -268,20 +270,23 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 		.wakers = from->wakers,
 		.has_prev_state = from->has_prev_state,
 		.n_fields = from->n_fields,
-		.budget_ns = from->budget_ns,
+		.budget_ns = (u64)((o->budget > 0 ? o->budget : SAMPLER_DEFAULT_BUDGET) *
+				   BUDGET_WINDOW_NS / 100),
 		.pac_mask = sampler_pac_mask(),
 		.period = from->about.period,
 		.page_shift = (u32)__builtin_ctz((u32)getpagesize()),
 		.block = from->block,
+		.own_state = s->n_cpus * bpf_map__max_entries(states),
 	};
+	memcpy(c->code, from->code, sizeof(c->code));
 	for (u32 i = 0; i < from->n_fields; i++)
 		c->fields[i] = from->fields[i].where;
 	for (u32 i = 0; i < RUNTIME_N; i++) {
 		bpf_program__set_autoload(walker_program(from, i, true), s->loop);
 		bpf_program__set_autoload(walker_program(from, i, false), !s->loop);
 	}
-	/* For each CPU, as many as the source's programs declare. */
-	from->n_states = s->n_cpus * bpf_map__max_entries(states);
+	/* For each CPU, as many as the source's programs declare, and `own_state`. */
+	from->n_states = c->own_state + (from->row->ops->tell != NULL);
 	from->state_bytes = bpf_map__value_size(states);
 	bpf_map__set_max_entries(states, from->n_states);
 }
@@ -300,6 +305,22 @@ static void take_deferred(struct sampler *s, const struct record_deferred *d)
 	}
 }
 
+/* Whether the thread sleeps where it had these registers. */
+static bool sleeps_at(const struct record_sample *s, const struct walk_regs *regs)
+{
+	_cleanup_fclose_ FILE *f = NULL;
+	unsigned long long sp, pc;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%u/task/%u/syscall", s->pid, s->tid);
+	f = fopen(path, "re");
+	/* proc_pid_syscall(5): after a system call's number six arguments; after -1 none. */
+	return f &&
+	       (fscanf(f, "-1 %llx %llx", &sp, &pc) == 2 ||
+		fscanf(f, "%*d %*x %*x %*x %*x %*x %*x %llx %llx", &sp, &pc) == 2) &&
+	       sp == regs->sp && pc == regs->pc;
+}
+
 /*
  * Copies the stack memory of a thread that sleeps, and passes the sample on as one of which BPF has
  * walked no frame.
@@ -312,6 +333,7 @@ static void take_asleep(struct sampler *s, const struct record_deferred *d)
 	struct sampler_copy copy = {.data = memory};
 	struct record_deferred now = *d;
 
+	/* Only memory of the stack that the thread still has. */
 	for (; copy.n < SAMPLE_STACK_COPIES; copy.n++) {
 		u64 at = page + (u64)copy.n * SAMPLE_COPY_BYTES;
 		struct iovec to = {memory + (size_t)copy.n * SAMPLE_COPY_BYTES, SAMPLE_COPY_BYTES};
@@ -322,6 +344,8 @@ static void take_asleep(struct sampler *s, const struct record_deferred *d)
 			break;
 		copy.addresses[copy.n] = at;
 	}
+	if (!sleeps_at(&d->sample, &d->regs))
+		copy.n = 0;
 	s->ops.stack(s->arg, &empty, NULL);
 	now.sample.user_stack = empty.id;
 	s->ops.deferred(s->arg, &now, &copy);
@@ -726,9 +750,9 @@ void sampler_pause(struct sampler *s, bool pause)
 }
 
 /* The programs write a byte for each record, so that the ring is emptied before it is full. */
-static void send_unended(struct sampler *s, struct source *from)
+static void tell_unended(struct sampler *s, struct source *from)
 {
-	_cleanup_close_ int fd = from->row->ops->end(from);
+	_cleanup_close_ int fd = from->row->ops->tell(from);
 	char written[UNENDED_AT_ONCE];
 	ssize_t n = fd;
 
@@ -738,7 +762,15 @@ static void send_unended(struct sampler *s, struct source *from)
 		if (n == 0)
 			return;
 	}
-	log_warn("waits that have not ended are missing: %s", strerror(fd < 0 ? -fd : errno));
+	log_warn_rarely("waits that have not ended are missing: %s",
+			strerror(fd < 0 ? -fd : errno));
+}
+
+void sampler_tell_unended(struct sampler *s)
+{
+	for (u32 i = 0; i < s->n_sources; i++)
+		if (s->sources[i].is_started && s->sources[i].row->ops->tell)
+			tell_unended(s, &s->sources[i]);
 }
 
 void sampler_stop(struct sampler *s)
@@ -747,8 +779,8 @@ void sampler_stop(struct sampler *s)
 		s->stopped_ns = clock_ns(CLOCK_MONOTONIC);
 		s->control->ended_ns = s->stopped_ns;
 		for (u32 i = 0; i < s->n_sources; i++)
-			if (s->sources[i].row->ops->end)
-				send_unended(s, &s->sources[i]);
+			if (s->sources[i].row->ops->tell)
+				tell_unended(s, &s->sources[i]);
 	}
 	for (u32 i = 0; i < s->n_sources; i++) {
 		s->sources[i].is_started = false;
@@ -801,6 +833,21 @@ u64 sampler_counter(const struct sampler *s, u32 source, enum counter counter)
 	       s->before.sources[source].counters[counter];
 }
 
+u64 sampler_limit(const struct sampler *s, u32 source)
+{
+	const struct source *from = &s->sources[source];
+	u64 most = 0;
+
+	for (u32 i = 0; i < from->n_states; i++) {
+		const u64 *limit =
+			(const u64 *)(from->states + (size_t)i * from->state_bytes) + COUNTER_N;
+
+		if (limit[1] == s->control->epoch)
+			most = MAX(most, limit[0]);
+	}
+	return most;
+}
+
 static void read_source(const struct source *s, struct sampler_source_stats *ret)
 {
 	struct bpf_prog_info info = {};
@@ -825,6 +872,7 @@ static void read_stats(const struct sampler *s, struct sampler_stats *ret)
 		struct bpf_map *map;
 
 		read_source(&s->sources[i], &ret->sources[i]);
+		ret->sources[i].limit = sampler_limit(s, i);
 		ret->mapped_bytes += states_bytes(&s->sources[i]);
 		bpf_object__for_each_map(map, s->sources[i].object)
 		{

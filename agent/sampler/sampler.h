@@ -19,6 +19,8 @@
  * adapts the period to the rate: at a clock's rate one sample would stand for 100,000 events.
  */
 #define SAMPLER_EVENTS_HZ 997
+/* Percent of the machine's CPU time. */
+#define SAMPLER_DEFAULT_BUDGET 0.5
 #define SAMPLER_DEFAULT_EVENT "cpu-clock"
 #define SAMPLER_WAITS "off-cpu"
 #define SAMPLER_FAULTS "fault-bytes"
@@ -42,8 +44,9 @@ struct sampler_source {
 	enum sample_type bytes_type;
 	/* name of the type; for events without a type of their own, derived from the event */
 	char type_name[64];
-	u64 hz;	    /* 0: it has no rate */
-	u64 period; /* events or ns per sample; 0: it varies */
+	u64 hz; /* 0: it has no rate */
+	/* Events or ns per sample; 0: it varies, within a budget. In a batch, the most then. */
+	u64 period;
 };
 
 struct sampler_options {
@@ -55,6 +58,7 @@ struct sampler_options {
 	 * that they wait. */
 	bool whole_time;
 	bool wakers;	 /* off-cpu tells who ended each wait */
+	double budget;	 /* percent of CPU time for sources with a budget; 0: the default */
 	const u32 *pids; /* borrowed for the call, like all below */
 	u32 n_pids;
 	bool follow_forks;
@@ -92,6 +96,7 @@ struct sampler_ops {
 
 struct sampler_source_stats {
 	u64 counters[COUNTER_N];
+	u64 limit;	      /* sampler_limit() */
 	u64 bpf_ns, bpf_runs; /* of its programs, if kernel.bpf_stats_enabled is 1 */
 };
 
@@ -137,6 +142,8 @@ void sampler_follow_cpus(struct sampler *s, const u32 *cpus, u32 n);
 int sampler_start(struct sampler *s, struct diag *reterr_diag);
 /* Pauses or continues sampling. Records in the ring can still be read. */
 void sampler_pause(struct sampler *s, bool pause);
+/* Lets sources send what has been going on for long, as if it were over. */
+void sampler_tell_unended(struct sampler *s);
 /* Closes the events. Records in the ring can still be read. */
 void sampler_stop(struct sampler *s);
 /* The bits of user code pointers that pointer authentication uses on this machine; 0 on x86. */
@@ -150,6 +157,11 @@ int sampler_drain(struct sampler *s);
  * only.
  */
 u64 sampler_counter(const struct sampler *s, u32 source, enum counter counter);
+/*
+ * How far the budget has limited a source since the last sampler_new_epoch(): waits that were
+ * shorter than so many ns have shared samples, or one of so many events is a sample. 0: it has not.
+ */
+u64 sampler_limit(const struct sampler *s, u32 source);
 /* sampler_stats() is expensive: several system calls per map. */
 void sampler_stats(struct sampler *s, struct sampler_stats *ret);
 /* Counters and times start at 0 again. */

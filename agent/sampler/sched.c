@@ -3,16 +3,13 @@
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "agent/probe/probe.h"
 #include "agent/sampler/source.h"
-#include "base/cleanup.h"
+#include "base/log.h"
 #include "sched.skel.h"
 #include "sched_kprobe.skel.h"
-
-/* 0.5 % of a CPU, in ns of 10 ms. */
-#define BUDGET_NS 50000
 
 SOURCE_SKELETON(sched)
 SOURCE_SKELETON(sched_kprobe)
@@ -40,6 +37,27 @@ static bool is_old(const struct source *s)
 	return bpf_program__type(s->entry) == BPF_PROG_TYPE_KPROBE;
 }
 
+/* Without these addresses, what a machine sends to itself seems to come by an interrupt. */
+static void find_code(struct source *s)
+{
+	struct probe_function f[] = {
+		{.name = "__irqentry_text_start"},
+		{.name = "__irqentry_text_end"},
+		{.name = "process_backlog"},
+		{.name = "__local_bh_enable_ip"},
+	};
+	int r = probe_functions(f, ARRAY_SIZE(f));
+
+	if (r < 0)
+		log_debug("kernel symbols: %s", strerror(-r));
+	s->code[CODE_INTERRUPT][0] = f[0].start;
+	s->code[CODE_INTERRUPT][1] = f[1].start;
+	for (u32 i = 0; i < 2; i++) {
+		s->code[CODE_BACKLOG + i][0] = f[2 + i].start;
+		s->code[CODE_BACKLOG + i][1] = f[2 + i].end;
+	}
+}
+
 static int open_sched(struct source *s)
 {
 	struct btf *btf = btf__load_vmlinux_btf();
@@ -47,10 +65,9 @@ static int open_sched(struct source *s)
 		btf && btf__find_by_name_kind(btf, "btf_trace_sched_exit_tp", BTF_KIND_TYPEDEF) > 0;
 	int r = has_exit ? sched_open(s) : sched_kprobe_open(s);
 
-	if (r == 0) {
-		s->budget_ns = BUDGET_NS;
-		s->has_prev_state = has_prev_state(btf);
-	}
+	s->has_prev_state = has_prev_state(btf);
+	if (has_exit)
+		find_code(s);
 	btf__free(btf);
 	return r;
 }
@@ -70,21 +87,6 @@ static void destroy_sched(struct source *s)
 		sched_destroy(s);
 }
 
-/* The kernel's name of finish_task_switch(), to which compilers may add a suffix. */
-static int resumed_function(char *ret, size_t n)
-{
-	_cleanup_fclose_ FILE *f = fopen("/proc/kallsyms", "re");
-	char line[256], name[64];
-
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "%*s %*1[tT] %63s", name) == 1 &&
-		    !strncmp(name, "finish_task_switch", 18) && (!name[18] || name[18] == '.')) {
-			snprintf(ret, n, "%s", name);
-			return 0;
-		}
-	return -ENOENT;
-}
-
 static struct bpf_link *attach(const struct source *s, struct bpf_program *program)
 {
 	char name[64];
@@ -92,7 +94,7 @@ static struct bpf_link *attach(const struct source *s, struct bpf_program *progr
 	if (program != s->entry || !is_old(s))
 		return bpf_program__attach(program);
 	errno = ENOENT;
-	return resumed_function(name, sizeof(name)) < 0
+	return probe_resumed_function(name, sizeof(name)) < 0
 		       ? NULL
 		       : bpf_program__attach_kprobe(program, false, name);
 }
@@ -130,7 +132,7 @@ static int start_sched(struct source *s, struct diag *reterr_diag)
 	return 0;
 }
 
-static int end_sched(struct source *s)
+static int tell_sched(struct source *s)
 {
 	struct bpf_program *p = bpf_object__find_program_by_name(s->object, "asleep");
 	struct bpf_link *link = bpf_program__attach_iter(p, NULL);
@@ -147,5 +149,5 @@ const struct source_ops source_sched = {
 	.load = load_sched,
 	.destroy = destroy_sched,
 	.start = start_sched,
-	.end = end_sched,
+	.tell = tell_sched,
 };

@@ -64,10 +64,10 @@ struct source {
 	u64 perf_config;				/* from the row, or parsed from the name */
 	struct source_field fields[SAMPLER_MAX_FIELDS]; /* fields that become attributes */
 	u32 n_fields;
-	u64 budget_ns;	     /* time that its samples may take in 10 ms on a CPU; 0: no limit */
 	bool has_prev_state; /* of struct sampler_config, like the next two */
 	bool wakers;
 	u32 block;
+	u64 code[KERNEL_CODE_N][2]; /* likewise */
 	bool is_started;
 	bool is_paused;
 	void *skeleton;		       /* owned */
@@ -93,9 +93,10 @@ struct source_ops {
 	void (*destroy)(struct source *s);
 	/* Attaches the programs: events arrive from now on. */
 	int (*start)(struct source *s, struct diag *reterr_diag);
-	/* After the last event: opens a file whose reader makes the programs send what has not
-	 * ended yet. Returns the descriptor, or a negative errno. NULL: there is no such thing. */
-	int (*end)(struct source *s);
+	/* Opens a file whose reader makes the programs send what has not ended yet: after the last
+	 * event all of it, before what has been going on for long. Returns the descriptor, or a
+	 * negative errno. NULL: there is no such thing. */
+	int (*tell)(struct source *s);
 	/* These CPUs are online now. NULL: the source does not depend on CPUs. */
 	void (*follow_cpus)(struct source *s, const u32 *cpus, u32 n);
 	/* Makes attributes of the bytes that its program has gathered for an event; returns their

@@ -434,6 +434,31 @@ static int append_stack(struct making *m, u64 stack_id, u64 image)
 	return r;
 }
 
+/* "": it has none. */
+static const char *function_name(const struct making *m, u32 frame)
+{
+	u32 function = m->profile->frames.data[frame].function;
+
+	return function == PROFILE_NONE
+		       ? ""
+		       : profile_string(m->profile, m->profile->functions.data[function].name);
+}
+
+/* Whether the stack from `from` on is that of a timer's interrupt. */
+static bool is_timer(const struct making *m, size_t from)
+{
+	static const char *const functions[] = {
+		"hrtimer_interrupt", "__hrtimer_run_queues", "hrtimer_run_softirq", "call_timer_fn",
+		"__run_timers",	     "__run_timer_base",     "run_timer_softirq",
+	};
+
+	for (size_t i = from; i < m->stack.n; i++)
+		for (size_t k = 0; k < ARRAY_SIZE(functions); k++)
+			if (!strcmp(function_name(m, m->stack.data[i]), functions[k]))
+				return true;
+	return false;
+}
+
 /*
  * Appends who ended the wait, and who had woken the waker: outermost first, each stack from its
  * root to its leaf, and then the note that leads from the wait to the waker.
@@ -441,6 +466,7 @@ static int append_stack(struct making *m, u64 stack_id, u64 image)
 static int append_wakers(struct making *m, u64 number)
 {
 	const struct pipeline_waker *w = number ? &m->batch->wakers.data[number - 1] : NULL;
+	bool timer;
 	char text[64];
 	size_t from;
 	u32 id;
@@ -456,14 +482,19 @@ static int append_wakers(struct making *m, u64 number)
 		r = append_stack(m, w->user_stack, w->image);
 	if (r < 0)
 		return r;
+	timer = !w->tid && is_timer(m, from);
+	if (timer)
+		m->stack.n = from;
 	for (size_t i = from, j = m->stack.n; i + 1 < j; i++) {
 		u32 swap = m->stack.data[i];
 
 		m->stack.data[i] = m->stack.data[--j];
 		m->stack.data[j] = swap;
 	}
-	snprintf(text, sizeof(text), "[woken by %.*s]", w->tid ? SAMPLE_COMM_BYTES : 12,
-		 w->tid ? w->comm : "an interrupt");
+	if (w->tid)
+		snprintf(text, sizeof(text), "[woken by %.*s]", SAMPLE_COMM_BYTES, w->comm);
+	else
+		snprintf(text, sizeof(text), "[woken by %s]", timer ? "a timer" : "an interrupt");
 	r = profile_add_note(m->profile, text, &id);
 	return r < 0 ? r : vec_push(&m->stack, id);
 }
@@ -488,15 +519,9 @@ static bool is_idle_function(const char *name)
 /* Whether the frames of the stack from `first` on are those of a thread that has no work. */
 static bool is_idle(const struct making *m, size_t first)
 {
-	for (size_t i = first; i < m->stack.n; i++) {
-		const struct profile_frame *f = &m->profile->frames.data[m->stack.data[i]];
-		u32 name = f->function == PROFILE_NONE
-				   ? 0
-				   : m->profile->functions.data[f->function].name;
-
-		if (name && is_idle_function(profile_string(m->profile, name)))
+	for (size_t i = first; i < m->stack.n; i++)
+		if (is_idle_function(function_name(m, m->stack.data[i])))
 			return true;
-	}
 	return false;
 }
 

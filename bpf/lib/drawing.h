@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "bpf/lib/maps.h"
+#include "bpf/lib/scratch.h"
 
 struct drawing {	  /* of a CPU */
 	__u64 stands_for; /* the event that was drawn last */
@@ -58,12 +58,13 @@ static __always_inline bool drawing_next(struct drawing *d)
 	return true;
 }
 
-/* The walk of an event that was drawn has begun at began_ns and is over. */
-static __always_inline void drawing_spent(struct drawing *d, __u64 began_ns)
+/* The walk of an event that was drawn is over. */
+static __always_inline void drawing_spent(struct drawing *d, struct scratch *s)
 {
 	__u64 now = bpf_ktime_get_ns();
 
-	d->spent_ns += now - began_ns;
+	note_limit(s, d->period);
+	d->spent_ns += now - s->out.sample.time_ns;
 	if (d->spent_ns <= config.budget_ns)
 		return;
 	if (d->period < DRAWING_PERIOD_MAX)

@@ -125,7 +125,10 @@ struct defer_budget {
 
 /* The state of one sample. Counters, budgets and caches live from sample to sample. */
 struct scratch {
-	__u64 counters[COUNTER_N]; /* by enum counter; at offset 0, where user space reads them */
+	/* User space reads these: the counters by enum counter, and the largest limit that the
+	 * budget has set since `limit_epoch` began, see note_limit(). */
+	__u64 counters[COUNTER_N];
+	__u64 limit, limit_epoch;
 	struct defer_budget budget;
 	__u32 runtimes;	      /* bits by enum runtime_id: runtimes whose state is initialised */
 	__u32 runtime_frames; /* the stack has runtime frames */
@@ -254,6 +257,20 @@ static __always_inline __u32 scratch_level(void)
 	struct scratch *s = SAMPLE_LEVELS > 1 ? scratch_get() : NULL;
 
 	return s ? s->row % SAMPLE_MAX_LEVELS : 0;
+}
+
+/*
+ * Notes how far the budget limits what becomes a sample: by the time below which waits share
+ * samples, or by the number of events of which one is a sample.
+ */
+static __always_inline void note_limit(struct scratch *s, __u64 limit)
+{
+	__u64 epoch = control_epoch();
+
+	if (s->limit_epoch == epoch && s->limit >= limit)
+		return;
+	s->limit = limit;
+	s->limit_epoch = epoch;
 }
 
 static __always_inline void count(struct scratch *s, enum counter counter)

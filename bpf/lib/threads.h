@@ -17,14 +17,14 @@ struct thread_line {
 
 struct thread {
 	__u64 start_time; /* of the thread: its tid may be another's by now */
-	__u64 since_ns;	  /* when it began to run or left its CPU */
+	__u64 since_ns;	  /* when it began to do what it does, or that was last told */
+	__u64 left_ns;	  /* when it left its CPU */
 	__u64 woken_ns;	  /* when it became runnable; 0: not since it left its CPU */
 	__u64 ran_ns;	  /* it has run so long since its last sample */
 	struct thread_line blocked, queued;
 	__u64 chosen_ns; /* its wait stands for so much blocked time; 0: it is no sample */
 	__u32 tgid;
 	__u32 owner; /* the thread that held the lock for which it waits; 0: unknown */
-	__u32 pad2;
 	__u32 state; /* bits of task_struct.__state when it left; 0: it was preempted */
 	__u8 running;
 	__u8 is_new;	/* nothing was heard of it before the current event */
@@ -79,6 +79,39 @@ static __always_inline struct thread *thread_get(__u32 tid, __u64 start_time, __
 		return NULL;
 	return bpf_map_lookup_elem(&threads, &tid);
 }
+
+/*
+ * `asleep` reads the entries of threads that other CPUs may wake at that moment. The one of the two
+ * that changes `since_ns` first counts the time before. Without atomic operations, both may count
+ * it if they meet within a few nanoseconds.
+ */
+#ifdef SCHED_ATOMIC
+static __always_inline __u64 since_exchange(struct thread *t, __u64 now)
+{
+	return __sync_lock_test_and_set(&t->since_ns, now);
+}
+
+static __always_inline bool since_replace(struct thread *t, __u64 old, __u64 now)
+{
+	return __sync_val_compare_and_swap(&t->since_ns, old, now) == old;
+}
+#else
+static __always_inline __u64 since_exchange(struct thread *t, __u64 now)
+{
+	__u64 old = t->since_ns;
+
+	t->since_ns = now;
+	return old;
+}
+
+static __always_inline bool since_replace(struct thread *t, __u64 old, __u64 now)
+{
+	if (t->woken_ns || t->since_ns != old)
+		return false;
+	t->since_ns = now;
+	return true;
+}
+#endif
 
 /* The time for which the current thread has run since its last sample, to which `now` belongs. */
 static __always_inline __u64 thread_ran(struct task_struct *task, __u64 now)

@@ -142,7 +142,7 @@ static __always_inline void finish_request(struct scratch *s)
 
 	if (!now)
 		return;
-	drawing_spent(&now->drawing, s->out.sample.time_ns);
+	drawing_spent(&now->drawing, s);
 	/* The walk is not the disk's time. */
 	io = bpf_map_lookup_elem(&ios, &now->request);
 	if (io)
@@ -255,7 +255,7 @@ int unended(struct bpf_iter__bpf_map_elem *ctx)
 	struct io *io = ctx->value, copy;
 	__u64 now = recorded().end;
 
-	if (!io)
+	if (!io || !now)
 		return 0;
 	copy = *io;
 	if (now > copy.began_ns)

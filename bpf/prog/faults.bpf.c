@@ -119,7 +119,7 @@ static __always_inline void finish_fault(struct scratch *s)
 	struct fault *f = fault_get();
 
 	if (f)
-		drawing_spent(&f->drawing, s->out.sample.time_ns);
+		drawing_spent(&f->drawing, s);
 }
 
 static __always_inline void describe_fault(struct scratch *s, void *ctx)

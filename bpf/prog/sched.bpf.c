@@ -5,4 +5,5 @@
 #define SAMPLE_RESULT 0
 #define SCHED_RESUMED "raw_tracepoint/sched_exit_tp"
 #define SCHED_WAKERS
+#define SCHED_ATOMIC
 #include "bpf/prog/sched.h"

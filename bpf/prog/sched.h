@@ -17,12 +17,13 @@
  * average, each thread's sum is right to within a threshold, and long waits are never missing. The
  * threshold follows the time that the CPU's walks take (budget_adjust()).
  *
- * Threads that sleep when the recording ends are sent by `asleep`.
+ * Threads that sleep for long, or when the recording ends, are sent by `asleep`.
  *
  * A source defines before it includes this file, besides what bpf/prog/sample.h asks for,
  *
  *	SCHED_RESUMED	the section of `sample`
  *	SCHED_WAKERS	if its programs can also be attached to sched_waking
+ *	SCHED_ATOMIC	if the kernel has atomic operations that return the old value (Linux 5.12)
  */
 #pragma once
 
@@ -40,6 +41,8 @@ static __attribute__((always_inline)) bool wants(struct scratch *s, struct task_
 #include "bpf/lib/wait.h"
 #include "bpf/prog/sample.h"
 
+#define INTERRUPT_FRAMES 48
+
 /* The wait that has just ended on this CPU, the wake-up that goes on, and the CPU's budget. */
 struct ended {
 	__u64 blocked_ns, queued_ns;
@@ -51,7 +54,11 @@ struct ended {
 	__u32 wakes_tid; /* whom the current thread wakes, if `waker` shall walk its stack */
 	__u32 is_waker;	 /* the walk that goes on is that of `waker` */
 	__u64 wakes_ns;
-	__u64 context;	   /* an address on the current stack */
+	__u64 context; /* an address on the current stack */
+	struct {
+		struct record_stack head;
+		__u64 frames[INTERRUPT_FRAMES];
+	} interrupt;	   /* that wakes `wakes_tid` */
 	__u64 switched_ns; /* the CPU's last switch */
 	__u64 threshold_ns;
 	__u64 window_ns; /* when the current window began */
@@ -81,11 +88,12 @@ static __always_inline struct ended *ended_get(void)
  * waits that are shorter. After a window within half of the budget it is halved. The threshold
  * depends on earlier waits only, never on the one that it decides about.
  */
-static __always_inline void budget_adjust(struct ended *e, __u64 began_ns)
+static __always_inline void budget_adjust(struct ended *e, struct scratch *s)
 {
 	__u64 now = bpf_ktime_get_ns();
 
-	e->spent_ns += now - began_ns;
+	note_limit(s, e->threshold_ns);
+	e->spent_ns += now - s->out.sample.time_ns;
 	if (e->spent_ns <= config.budget_ns)
 		return;
 	e->threshold_ns = e->threshold_ns ? 2 * e->threshold_ns : THRESHOLD_MIN_NS;
@@ -217,6 +225,7 @@ static __always_inline void leave_cpu(struct task_struct *task, __u32 state, __u
 	t->woken_ns = 0;
 	t->chosen_ns = 0;
 	t->since_ns = now;
+	t->left_ns = now;
 	t->tgid = (__u32)task->tgid;
 	t->owner = state && t->is_wanted && begin ? find_owner(task, t->tgid) : 0;
 }
@@ -332,6 +341,7 @@ int on_waking(__u64 *ctx)
 	struct ended *e = ended_get();
 	__u32 tid = (__u32)task->pid;
 	struct thread *t;
+	__u64 slept;
 
 	if (!e)
 		return 0;
@@ -343,9 +353,10 @@ int on_waking(__u64 *ctx)
 		return 0;
 	t->woken_ns = bpf_ktime_get_ns();
 	t->is_new = 0;
+	slept = t->woken_ns - later(since_exchange(t, t->woken_ns), span.begin);
 	if (!span.begin)
 		return 0;
-	t->chosen_ns = choose(e, &t->blocked, t->woken_ns - later(t->since_ns, span.begin));
+	t->chosen_ns = choose(e, &t->blocked, (__s64)slept > 0 ? slept : 0);
 	if (config.wakers && t->chosen_ns && t->is_wanted) {
 		e->wakes_tid = tid;
 		e->wakes_ns = t->woken_ns;
@@ -383,7 +394,7 @@ static __always_inline void finish_walk(struct scratch *s)
 				 &r->object);
 		r->object.owner = e->owner;
 	}
-	budget_adjust(e, r->time_ns);
+	budget_adjust(e, s);
 }
 
 SEC(SCHED_RESUMED)
@@ -400,6 +411,37 @@ int sample(SAMPLE_CONTEXT *ctx)
 
 #ifdef SCHED_WAKERS
 
+static __always_inline bool is_in(__u64 pc, enum kernel_code code)
+{
+	return pc >= config.code[code][0] && pc < config.code[code][1];
+}
+
+/*
+ * Reads the stack of code that does not run on the stack of the current thread, up to where it
+ * interrupts the thread. False: it interrupts nothing. The thread has sent to this machine itself,
+ * and receives for the other side.
+ */
+static __always_inline bool read_interrupt(struct ended *e, void *ctx)
+{
+	long bytes = bpf_get_stack(ctx, e->interrupt.frames, sizeof(e->interrupt.frames), 0);
+	__u32 n = bytes > 0 ? (__u32)bytes / 8 : 0;
+	bool backlog = false;
+
+	for (__u32 i = 0; i < INTERRUPT_FRAMES; i++) {
+		__u64 pc = e->interrupt.frames[i];
+
+		if (i >= n || is_in(pc, CODE_INTERRUPT)) {
+			n = i;
+			break;
+		}
+		backlog |= is_in(pc, CODE_BACKLOG);
+		if (backlog && is_in(pc, CODE_AFTER_SENDER))
+			return false;
+	}
+	e->interrupt.head.n = (__u16)n;
+	return true;
+}
+
 /*
  * Whether the current code interrupts the current thread. Interrupts, and what they leave to do at
  * once, have a stack of their own; an interrupt of user code may stay on the thread's stack, and
@@ -412,23 +454,46 @@ static __always_inline bool is_interrupt(struct ended *e, void *context)
 	struct walk_regs *regs;
 	struct scratch *s;
 
-	if (!(__u32)bpf_get_current_pid_tgid())
-		return true;	     /* the idle task wakes nobody */
+	e->interrupt.head.n = 0;
+	if (!(__u32)bpf_get_current_pid_tgid()) {
+		read_interrupt(e, context);
+		return true; /* the idle task wakes nobody */
+	}
 	e->context = (__u64)context; /* makes a number of the pointer */
 	if (*(volatile __u64 *)&e->context - (__u64)task_read(task, stack) >= config.thread_size)
-		return true;
+		return read_interrupt(e, context);
 	s = scratch_get();
 	if (!s || s->users)
 		return true; /* it interrupts a walk */
 	if (task_read(task, flags) & PF_KTHREAD)
 		return false;
 	regs = &s->walk.regs;
-	return task_entry_regs(task, regs, &call) == WALK_GO && call.nr < 0;
+	return task_entry_regs(task, regs, &call) == WALK_GO && call.nr < 0 &&
+	       read_interrupt(e, context);
+}
+
+static __always_inline __u64 emit_interrupt_stack(struct ended *e)
+{
+	struct record_stack *head = &e->interrupt.head;
+	struct scratch *s = scratch_get();
+	__u64 hash = 0;
+
+	if (!s || !head->n)
+		return 0;
+	for (__u64 i = 0; i < INTERRUPT_FRAMES && i < head->n; i++)
+		hash = walk_mix(hash, e->interrupt.frames[i]);
+	head->type = RECORD_STACK;
+	head->flags = RECORD_KERNEL;
+	head->stop = STOP_COMPLETE;
+	head->id = hash ? hash : 1;
+	emit_stack(s, head, head->n, INTERRUPT_FRAMES);
+	return head->id;
 }
 
 /* Tells that an interrupt woke the thread. */
 static __always_inline void emit_interrupt(struct ended *e)
 {
+	__u64 stack = emit_interrupt_stack(e);
 	struct record_sample *r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
 
 	if (!r)
@@ -441,6 +506,7 @@ static __always_inline void emit_interrupt(struct ended *e)
 		.woken_tid = e->wakes_tid,
 		.woken_ns = e->wakes_ns,
 		.time_ns = e->wakes_ns,
+		.kernel_stack = stack,
 	};
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 }
@@ -463,7 +529,7 @@ int waker(struct bpf_raw_tracepoint_args *ctx)
 
 #endif
 
-/* ---- the end of the recording ---- */
+/* ---- threads that sleep ---- */
 
 /* As filter_pass(), for a thread that is not the current one; a cgroup is not checked. */
 static __always_inline bool passes(struct task_struct *task, __u32 tgid)
@@ -498,7 +564,7 @@ static __always_inline __u64 emit_stack_of(struct scratch *s, struct task_struct
 
 /* Sends a thread that sleeps. User space reads its memory. */
 static __always_inline void emit_asleep(struct scratch *s, struct task_struct *task, __u64 blocked,
-					__u64 queued, __u32 state)
+					__u64 queued, const struct thread *t)
 {
 	struct record_deferred *d = &s->out;
 	struct syscall call = {.nr = -1};
@@ -515,7 +581,9 @@ static __always_inline void emit_asleep(struct scratch *s, struct task_struct *t
 		stop = task_entry_regs(task, &d->regs, &call);
 		d->regs.exact = call.nr < 0;
 	}
-	d->sample.wait = wait_category(task, state, call.nr, d->regs.WAIT_ARG0);
+	d->sample.wait = wait_category(task, t->state, call.nr, d->regs.WAIT_ARG0);
+	wait_find_object(task, d->sample.wait, call.nr, d->regs.WAIT_ARG0, &d->sample.object);
+	d->sample.object.owner = t->owner;
 	d->stop = stop == WALK_GO ? STOP_UNKNOWN_PROCESS : (__u32)stop;
 	d->n_copies = 0;
 	d->level = 0;
@@ -535,27 +603,53 @@ struct bpf_iter__task {
 	struct task_struct *task;
 } __attribute__((preserve_access_index));
 
+#define STILL_MIN_NS 5000000000
+#define STILL_MAX_S 45
+
 /*
- * User space runs this program once for each thread when the recording has ended. The entries are
- * as they were then; a thread without one has slept through the whole recording.
+ * Tells how long a thread has slept by now, so that whoever looks need not wait for its end: after
+ * 5, 15 and 35 seconds, and then each minute. Threads that began together do not stay together.
+ */
+static __always_inline void tell_sleeper(struct scratch *s, struct task_struct *task,
+					 struct thread *t, __u64 begin)
+{
+	__u64 now = bpf_ktime_get_ns(), old = t->since_ns, from = later(old, begin);
+	__u64 gap = from - later(t->left_ns, begin) + STILL_MIN_NS;
+	__u64 most = (STILL_MAX_S + (__u32)task->pid % 32) * 1000000000ULL;
+
+	if (t->running || !t->state || t->woken_ns || now < from + (gap < most ? gap : most))
+		return;
+	if (since_replace(t, old, now))
+		emit_asleep(s, task, now - from, 0, t);
+}
+
+/*
+ * User space runs this program for each thread every few seconds, and when the recording has ended.
+ * Then the entries are as they were at the end; a thread without one has slept all the time.
  */
 SEC("iter/task")
 int asleep(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct span_of_time span = recorded();
-	struct scratch *s = scratch_get();
+	__u32 own = config.own_state;
+	struct scratch *s = bpf_map_lookup_elem(&scratch, &own);
 	__u64 from, woken, blocked;
 	struct thread *t;
 	__u32 tid;
 
-	if (!task || !s || !span.begin || task->start_time > span.end ||
+	if (!task || !s || !span.begin || (span.end && task->start_time > span.end) ||
 	    !passes(task, (__u32)task->tgid))
 		return 0;
 	tid = (__u32)task->pid;
-	t = thread_get(tid, task->start_time, 0, span.begin);
-	if (!t)
+	t = thread_get(tid, task->start_time, !task_state(task), span.begin);
+	if (!t || task_state(task) & STATE_DEAD)
 		return 0;
+	if (!span.end) {
+		tell_sleeper(s, task, t, span.begin);
+		bpf_seq_write(ctx->meta->seq, "", 1);
+		return 0;
+	}
 	from = later(t->since_ns, span.begin);
 	if (t->running) {
 		t->ran_ns += span.end - from;
@@ -563,7 +657,7 @@ int asleep(struct bpf_iter__task *ctx)
 		woken = t->woken_ns ? later(t->woken_ns, from) : t->state ? span.end : from;
 		/* What is blocked no longer has been chosen or left out. */
 		blocked = t->woken_ns ? t->chosen_ns : woken - from;
-		emit_asleep(s, task, blocked, span.end - woken, t->state);
+		emit_asleep(s, task, blocked, span.end - woken, t);
 	}
 	emit_rests(task, t);
 	bpf_seq_write(ctx->meta->seq, "", 1);

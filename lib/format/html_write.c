@@ -327,7 +327,10 @@ static int put_meta(struct payload *w, const struct profile_write_options *o)
 	if (p->duration_ns)
 		json_put_u64(&j, "duration_ns", p->duration_ns);
 	per_second = vocab_per_second(profile_string(p, p->period_unit));
-	if (p->period > 0 && per_second)
+	if (p->period > 0 && !strcmp(profile_string(p, p->period_name),
+				     vocab_sample_type(SAMPLE_TYPE_OFF_CPU)->name))
+		json_put_u64(&j, "floor_ns", (u64)p->period);
+	else if (p->period > 0 && per_second)
 		json_put_fixed(&j, "hz", (double)per_second / (double)p->period, 3);
 	put_quality(&j, &p->quality);
 	if (limited)

@@ -663,6 +663,8 @@ static void merge_head(struct merge *m)
 	if (src->time_ns && (!dst->time_ns || src->time_ns < dst->time_ns))
 		dst->time_ns = src->time_ns;
 	dst->duration_ns += src->duration_ns;
+	if (dst->period_name && translated_string(m, src->period_name) == dst->period_name)
+		dst->period = MAX(dst->period, src->period);
 	if (!dst->period) {
 		dst->period = src->period;
 		dst->period_name = translated_string(m, src->period_name);
