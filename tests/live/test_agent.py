@@ -193,6 +193,31 @@ def test_waits_beside_the_cpu_time(culprit, programs, tmp_path):
         sleeper.wait()
 
 
+def test_who_sleeps_on_is_told(culprit, tmp_path):
+    """A thread that hangs is seen while it hangs, with its stack, and no time is told twice."""
+    code = ("import ctypes, os, select, time\nctypes.CDLL(None).prctl(15, b'waits-stuck')\nr, w = os.pipe()\n"
+            "if not os.fork():\n time.sleep(22)\n os._exit(0)\n"
+            "os.close(w)\nos.read(r, 1)\nwhile True: select.poll().poll(100)")
+    stuck = subprocess.Popen(["python3", "-c", code], env={**os.environ, "OTEL_SERVICE_NAME": "stuck"})
+    began = time.time()
+    try:
+        with Receiver() as receiver, Agent(culprit, tmp_path / "a", export=receiver.url, period=1, comm="waits-stuck", no_off_cpu="no"):
+            def told(wait):
+                return [(t, ns) for p in receiver.profiles() if p.kind[0] == "off_cpu" for s in p.samples
+                        if s.resource.get("service.name") == "stuck" and s.attributes.get("wait") == wait for t, ns in zip(s.times, s.values)]
+
+            wait_for(lambda: told("pipe"), "nothing of the thread that sleeps on", 15 + 20)
+            assert time.time() < began + 22, "it was told only when it was over"
+            wait_for(lambda: told("poll"), "it never ran on", 60)
+            parts = told("pipe")
+            assert len(parts) >= 2, parts
+            first = min(t - ns for t, ns in parts) / 1e9
+            assert abs(sum(ns for _, ns in parts) / 1e9 - (began + 22 - first)) < 2, (parts, first - began)
+    finally:
+        stuck.kill()
+        stuck.wait()
+
+
 # ---- reload ----
 
 

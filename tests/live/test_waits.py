@@ -2,6 +2,7 @@
 """Waits of known length (tests/tools/known_waits.c): by the threads' own clocks, and by what the kernel has counted."""
 
 import os
+import re
 import signal
 import subprocess
 from collections import defaultdict, namedtuple
@@ -134,22 +135,43 @@ def test_time_adds_up(culprit, tmp_path, file):
 
 
 def test_who_woke_it(culprit, tmp_path, file):
-    """The ladder: a waits for b, b for c, and c for a timer."""
-    got = Recorded(culprit, tmp_path, file, "lock", "sleep", options=("--off-cpu", "--wakers"))
+    """The ladder: a waits for b, b for c, and c for a timer. The receiver waits for the sender, by TCP too."""
+    got = Recorded(culprit, tmp_path, file, "lock", "sleep", "tcp", options=("--off-cpu", "--wakers"))
     tid = {name: threads[0].tid for name, threads in got.threads.items()}
     chains = {name: got.shares(tid[name], category, lambda s: tuple(
         (who, "ladder" in stack or "ladder_end" in stack) for who, stack in wakers(s.functions)))
-              for name, category in (("ladder_a", "lock"), ("ladder_b", "lock"), ("ladder_c", "sleep"))}
+              for name, category in (("ladder_a", "lock"), ("ladder_b", "lock"), ("ladder_c", "sleep"), ("sender", "sleep"),
+                                     ("receiver", "network"))}
     print(chains)
 
     def share_of(name, *expected):
         return sum(v for k, v in chains[name].items() if k[:len(expected)] == expected)
 
-    timer = ("an interrupt", False)
+    timer = ("a timer", False)
     assert share_of("ladder_c", timer) > 0.9
+    assert share_of("sender", timer) > 0.9
+    assert share_of("receiver", ("sender", False), timer) > 0.9
     assert share_of("ladder_b", ("ladder_c", True)) > 0.9
     assert share_of("ladder_a", ("ladder_b", True)) > 0.9
     assert share_of("ladder_a", ("ladder_b", True), ("ladder_c", True), timer) > 0.5
+
+
+def test_a_budget_keeps_the_sums(culprit, tmp_path, file):
+    """With next to no budget, short waits share samples: far fewer, of the same time."""
+    by_budget = {}
+    for budget in (100, 0.01):
+        got = Recorded(culprit, tmp_path, file, "pipe", options=("--wall", "--budget", budget))
+        sums = {name: got.of(threads[0].tid) for name, threads in got.threads.items()}
+        mine = [s for s in got.samples if s.labels["wait"] == "pipe"]
+        by_budget[budget] = (sum(s.values[0] for s in mine), re.search(r"those below (\d+) us", got.messages()), sums)
+        for name, threads in got.threads.items():
+            t, waited = threads[0], sum(sums[name].values()) - sums[name]["running"]
+            print(budget, name, t, waited, dict(sums[name]))
+            assert abs(sum(sums[name].values()) - sum(sums["pinger"].values())) < 20e3 * SECONDS
+            assert sums[name]["pipe"] + sums[name]["runnable"] > t.waited * 0.97 - t.ran - 100e6
+    print({b: (n, m and m[0]) for b, (n, m, _) in by_budget.items()})
+    assert by_budget[0.01][0] < by_budget[100][0] / 2
+    assert int(by_budget[0.01][1][1]) > 1000
 
 
 def test_whose_lock(culprit, tmp_path, file):

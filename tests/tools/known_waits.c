@@ -49,10 +49,11 @@ struct thread {
 };
 
 static struct thread threads[MAX_THREADS];
-static int n_threads;
+static int n_threads, n_dormant;
 static long long until;
 static const char *file;
 static pthread_barrier_t all;
+static atomic_int n_ends; /* threads whose numbers are complete */
 
 static long long now_ns(void)
 {
@@ -266,6 +267,7 @@ static void *run(void *arg)
 		atomic_store(&t->peer->word, 1);
 		futex(&t->peer->word, FUTEX_WAKE, 1);
 	}
+	n_ends++;
 	for (;;)
 		pause();
 	return NULL;
@@ -364,6 +366,7 @@ static void prepare(const char *scenario)
 		add("migrant", migrant);
 	} else if (!strcmp(scenario, "dormant")) {
 		add("dormant", dormant);
+		n_dormant++;
 	} else {
 		exit(2);
 	}
@@ -389,7 +392,9 @@ int main(int argc, char **argv)
 		return 6;
 	until = now_ns() + (long long)(seconds * 1e9);
 	pthread_barrier_wait(&all);
-	usleep((useconds_t)(seconds * 1e6) + 200000);
+	usleep((useconds_t)(seconds * 1e6));
+	while (n_ends < n_threads - n_dormant)
+		usleep(10000);
 	for (int i = 0; i < n_threads; i++) {
 		const struct totals *t = &threads[i].is;
 
