@@ -499,30 +499,35 @@ static int append_wakers(struct making *m, u64 number)
 	return r < 0 ? r : vec_push(&m->stack, id);
 }
 
-static bool is_idle_function(const char *name)
+/* WAIT_NONE: the function tells nothing. */
+static enum wait wait_of_function(const char *name)
 {
-	static const char *const idle[] = {
-#define IDLE(name, of) name,
-#include "abi/tbl/idle.tbl"
-#undef IDLE
+	static const struct {
+		const char *name;
+		enum wait wait;
+	} rows[] = {
+#define WAITS_IN(name, wait, of) {name, WAIT_##wait},
+#include "abi/tbl/wait_function.tbl"
+#undef WAITS_IN
 	};
 
-	for (size_t i = 0; i < ARRAY_SIZE(idle); i++) {
-		size_t n = strlen(idle[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		size_t n = strlen(rows[i].name);
 
-		if (!strncmp(name, idle[i], n) && (!name[n] || name[n] == '('))
-			return true;
+		if (!strncmp(name, rows[i].name, n) && (!name[n] || name[n] == '('))
+			return rows[i].wait;
 	}
-	return false;
+	return WAIT_NONE;
 }
 
-/* Whether the frames of the stack from `first` on are those of a thread that has no work. */
-static bool is_idle(const struct making *m, size_t first)
+/* What a thread waits for by the functions on its stack, which is that from `first` on. */
+static enum wait wait_of_stack(const struct making *m, size_t first, enum wait otherwise)
 {
-	for (size_t i = first; i < m->stack.n; i++)
-		if (is_idle_function(function_name(m, m->stack.data[i])))
-			return true;
-	return false;
+	enum wait wait = WAIT_NONE;
+
+	for (size_t i = first; i < m->stack.n && !wait; i++)
+		wait = wait_of_function(function_name(m, m->stack.data[i]));
+	return wait ? wait : otherwise;
 }
 
 static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *ret)
@@ -543,8 +548,8 @@ static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *re
 		r = append_stack(m, e->key.user_stack, e->key.image);
 	if (r < 0)
 		return r;
-	if ((m->wait == WAIT_LOCK || m->wait == WAIT_POLL) && is_idle(m, first))
-		m->wait = WAIT_IDLE;
+	if (m->wait == WAIT_LOCK || m->wait == WAIT_POLL)
+		m->wait = wait_of_stack(m, first, m->wait);
 	m->profile->quality.frames += m->stack.n * e->count;
 	m->profile->quality.unknown += m->unnamed * e->count;
 	return profile_add_stack(m->profile, m->stack.data, m->stack.n, ret);
