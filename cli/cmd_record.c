@@ -169,15 +169,18 @@ static void print_source(struct recording *r, u32 i, const struct pipeline_stats
 	double hz = seconds > 0.05 ? (double)stats->counters[COUNTER_EVENTS] / seconds /
 					     (double)MAX(st->sampler.cpus, 1u)
 				   : 0.0;
+	bool is_wait = s->type == SAMPLE_TYPE_OFF_CPU || s->type == SAMPLE_TYPE_WALL;
 
-	fprintf(stderr, "%s at %.1f Hz on %u CPUs", s->event, hz, st->sampler.cpus);
+	fprintf(stderr, "%s", s->event);
+	if (s->hz || !is_wait)
+		fprintf(stderr, " at %.1f Hz on %u CPUs", hz, st->sampler.cpus);
 	if (s->hz)
 		fprintf(stderr, " (asked %llu)\n", s->hz);
 	else if (s->period > 1)
 		fprintf(stderr, " (a sample each %llu)\n", s->period);
 	else if (stats->limit <= 1)
 		fprintf(stderr, " (each is a sample)\n");
-	else if (s->type == SAMPLE_TYPE_OFF_CPU || s->type == SAMPLE_TYPE_WALL)
+	else if (is_wait)
 		fprintf(stderr, " (those below %.0f us share samples: --budget)\n",
 			(double)stats->limit / 1e3);
 	else
