@@ -246,6 +246,7 @@ enum kernel_code {
 	CODE_INTERRUPT,	   /* what the CPU enters at an interrupt */
 	CODE_BACKLOG,	   /* receives what this machine sends to itself */
 	CODE_AFTER_SENDER, /* does at once what the current thread has left to do */
+	CODE_ANY,	   /* all code of the kernel is in it */
 	KERNEL_CODE_N
 };
 

@@ -9,6 +9,15 @@
 
 #define SAMPLES_PER_CHECK 8
 
+/* Whether the stack was sent in this epoch, and user space has it. */
+static __always_inline bool was_sent(__u64 id)
+{
+	__u32 slot = (__u32)id & (SAMPLER_SEEN_SLOTS - 1);
+	const __u64 *last = bpf_map_lookup_elem(&seen, &slot);
+
+	return last && *last == (id ^ control_epoch());
+}
+
 /*
  * Sends a stack unless the map `seen` says that it was sent lately. `n` is at most `max`, a
  * constant.

@@ -28,7 +28,7 @@ struct thread {
 	__u32 state; /* bits of task_struct.__state when it left; 0: it was preempted */
 	__u8 running;
 	__u8 is_new;	/* nothing was heard of it before the current event */
-	__u8 is_wanted; /* the filters let it pass when it left */
+	__u8 is_wanted; /* the filters let it pass when it left, or it has not left yet */
 	__u8 pad;
 };
 
@@ -71,6 +71,7 @@ static __always_inline struct thread *thread_get(__u32 tid, __u64 start_time, __
 		.state = 1,
 		.running = running,
 		.is_new = 1,
+		.is_wanted = 1,
 	};
 
 	if (t && t->start_time == start_time)

@@ -11,6 +11,8 @@
  *			count none.
  *	SAMPLE_FINISH	(s) completes the record when the walk is over; not defined if there is
  *			nothing to complete
+ *	SAMPLE_KERNEL_STACK	(s, ctx) sends the kernel's stack and returns its id; not defined:
+ *			emit_kernel_stack
  *	SAMPLE_WANTS	(s, task, tgid) tells whether the event is recorded; not defined: is_wanted
  *	SAMPLE_ATTRIBUTES	(s, ctx) reads and sends the event's own attributes
  *			(bpf/context/attributes.h); not defined if the source has none
@@ -43,6 +45,9 @@ char LICENSE[] SEC("license") = "GPL";
 
 #ifndef SAMPLE_WANTS
 #define SAMPLE_WANTS is_wanted
+#endif
+#ifndef SAMPLE_KERNEL_STACK
+#define SAMPLE_KERNEL_STACK emit_kernel_stack
 #endif
 #ifndef SAMPLE_FINISH
 #define SAMPLE_FINISH(s)
@@ -205,7 +210,7 @@ static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt
 	SAMPLE_ATTRIBUTES(s, ctx);
 #endif
 	if (config.kernel_stacks && (!regs || !regs_are_user(regs)))
-		s->out.sample.kernel_stack = emit_kernel_stack(s, ctx);
+		s->out.sample.kernel_stack = SAMPLE_KERNEL_STACK(s, ctx);
 	mm = task_read(task, mm);
 	if (config.user_stacks && mm && !(task_read(task, flags) & PF_KTHREAD)) {
 		s->out.sample.start_stack = task_read(mm, start_stack);
