@@ -9,12 +9,19 @@
 #include "format/format.h"
 #include "server/ingest/ingest.h"
 
+/* Threads by a hash of their ids → when they were seen first, ns since the epoch. */
+struct thread_times {
+	struct map now, before; /* of this window and of the one before */
+	u64 until_ns;		/* the end of this window */
+};
+
 /* The active series and services. */
 struct limiter {
 	pthread_mutex_t lock;	/* of all but the counts */
 	struct map now, before; /* series of this window and of the one before → service */
 	struct map services;	/* → number of its series in both */
 	u64 until_ns;		/* the end of this window */
+	struct thread_times threads;
 	atomic_ullong counts[INGEST_LIMITS];
 };
 
@@ -77,6 +84,9 @@ int ingest_complete(struct ingest *i, struct profile *p, const struct ingest_lab
 		    struct diag *ret_warning);
 /* Hands a warning over to the client, if a profile was stored. Returns r. */
 int ingest_warn(int r, const struct diag *warning, struct diag *ret);
+
+/* Gives threads that live long their ids as labels. (threads.c) */
+int ingest_tell_threads_apart(struct ingest *i, struct profile *p);
 
 /* ---- limits.c ---- */
 

@@ -168,6 +168,8 @@ int ingest_complete(struct ingest *i, struct profile *p, const struct ingest_lab
 		if (s->thread == PROFILE_NONE)
 			s->thread = nobody;
 	}
+	if (r == 0)
+		r = ingest_tell_threads_apart(i, p);
 	return r < 0 ? r : ingest_limit(i, p, n_limited, ret_warning);
 }
 

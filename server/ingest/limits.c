@@ -31,6 +31,8 @@ void limiter_deinit(struct limiter *l)
 	map_deinit(&l->now);
 	map_deinit(&l->before);
 	map_deinit(&l->services);
+	map_deinit(&l->threads.now);
+	map_deinit(&l->threads.before);
 	pthread_mutex_destroy(&l->lock);
 }
 

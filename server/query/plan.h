@@ -82,5 +82,12 @@ int plan_stacks(struct store *s, const struct query *q, const struct store_filte
  * different times is no substitute: the store rounds old times.
  */
 size_t plan_states(const struct store_rows *rows, size_t first, u64 *ret_states);
+/*
+ * Scans the samples of the filter one millisecond after the other, in slices of the range that have
+ * a bounded number of rows.
+ */
+int plan_scan_slices(const struct plan *p, struct store *s, const struct store_filter *f, u32 by,
+		     int (*take)(void *arg, const struct store_rows *rows), void *arg,
+		     bool *damaged, struct diag *reterr_diag);
 /* Divides the values of such rows by the number of states that they add up. */
 void plan_take_means(struct store_rows *rows);

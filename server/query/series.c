@@ -453,22 +453,17 @@ static int push_rows(struct grouping *g, const struct store_rows *rows, struct q
 	return r;
 }
 
-static int find_moments(struct grouping *g, struct store *s, const struct store_filter *f,
-			struct query_points *out, struct diag *reterr_diag)
+int plan_scan_slices(const struct plan *p, struct store *s, const struct store_filter *f, u32 by,
+		     int (*take)(void *arg, const struct store_rows *rows), void *arg,
+		     bool *damaged, struct diag *reterr_diag)
 {
 	u64 first_ms = f->to_ms, last_ms = 0, slice_ms = POINTS_SLICE_MS;
-	u32 by = STORE_BY_TIME | STORE_BY_SERIES;
 	struct store_filter slice = *f;
 	int r = 0;
 
-	if (out->states) {
-		by |= STORE_BY_STACK;
-		slice.stacks = NULL;
-		slice.n_stacks = 0;
-	}
-	for (size_t i = 0; i < g->plan->series.n; i++) {
-		first_ms = MIN(first_ms, g->plan->series.data[i].first_ms);
-		last_ms = MAX(last_ms, g->plan->series.data[i].last_ms);
+	for (size_t i = 0; i < p->series.n; i++) {
+		first_ms = MIN(first_ms, p->series.data[i].first_ms);
+		last_ms = MAX(last_ms, p->series.data[i].last_ms);
 	}
 	slice.from_ms = MAX(slice.from_ms, first_ms);
 	for (; slice.from_ms < f->to_ms && slice.from_ms <= last_ms && r == 0;
@@ -483,14 +478,43 @@ static int find_moments(struct grouping *g, struct store *s, const struct store_
 			slice_ms = MIN(slice_ms * 2, POINTS_MAX_SLICE_MS);
 		else if (rows.rows.n > POINTS_MANY_ROWS)
 			slice_ms = MAX(slice_ms / 2, 1000ULL);
-		if (r == 0 && out->states)
-			r = take_means(&rows, f);
 		if (r == 0)
-			r = push_rows(g, &rows, out);
-		out->damaged |= rows.damaged;
+			r = take(arg, &rows);
+		*damaged |= rows.damaged;
 		store_rows_deinit(&rows);
 	}
 	return r;
+}
+
+struct finding {
+	struct grouping *g;
+	const struct store_filter *f;
+	struct query_points *out;
+};
+
+static int take_moments(void *arg, const struct store_rows *rows)
+{
+	struct finding *x = arg;
+	/* Merging changes the array, which the caller frees, and its length, which is here. */
+	struct store_rows merged = *rows;
+	int r = x->out->states ? take_means(&merged, x->f) : 0;
+
+	return r == 0 ? push_rows(x->g, &merged, x->out) : r;
+}
+
+static int find_moments(struct grouping *g, struct store *s, const struct store_filter *f,
+			struct query_points *out, struct diag *reterr_diag)
+{
+	struct finding x = {g, f, out};
+	struct store_filter all = *f;
+	u32 by = STORE_BY_TIME | STORE_BY_SERIES;
+
+	if (out->states) {
+		by |= STORE_BY_STACK;
+		all.stacks = NULL;
+		all.n_stacks = 0;
+	}
+	return plan_scan_slices(g->plan, s, &all, by, take_moments, &x, &out->damaged, reterr_diag);
 }
 
 static int compare_points(const void *a, const void *b)
