@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/map.h"
 #include "base/quota.h"
 #include "base/str.h"
 #include "server/query/plan.h"
@@ -195,38 +196,39 @@ static int prepare(struct laying *y, struct part *p, char *type)
 	return r == 0 ? add_series(y, p) : r;
 }
 
-static bool is_name(const struct query_lane *a, const struct query_lane *b)
+static u64 name_key(const struct query_lane *e)
 {
-	return !strcmp(a->service, b->service) && !strcmp(a->thread, b->thread);
+	u64 names[2] = {hash_bytes(e->service, strlen(e->service)),
+			hash_bytes(e->thread, strlen(e->thread))};
+
+	return hash_bytes(names, sizeof(names)) >> 1;
 }
 
-/* The lane of the only thread that has this lane's name and an id; otherwise the lane itself. */
-static size_t only_thread(const struct query_lanes *out, size_t lane)
+#define SEVERAL ~0ULL
+
+/* A thread's first time is without its id (server/ingest/threads.c): it joins the rest. */
+static int join_first_times(struct laying *y)
 {
-	size_t found = lane;
+	struct map by_name = {}; /* → the only lane with this name and an id, or SEVERAL */
+	int r = 0;
 
-	for (size_t i = 0; i < out->lanes.n; i++) {
-		const struct query_lane *e = &out->lanes.data[i];
+	for (size_t i = 0; i < y->out->lanes.n && r == 0; i++) {
+		u64 key = name_key(&y->out->lanes.data[i]);
 
-		if (!*e->id || !is_name(e, &out->lanes.data[lane]))
-			continue;
-		if (found != lane)
-			return lane;
-		found = i;
+		if (*y->out->lanes.data[i].id)
+			r = map_put(&by_name, key, map_get(&by_name, key) ? SEVERAL : i);
 	}
-	return found;
-}
+	for (size_t i = 0; i < y->n_parts && r == 0; i++)
+		vec_foreach (&y->parts[i].of, e) {
+			const struct query_lane *lane = &y->out->lanes.data[e->lane];
+			const u64 *only = *lane->id ? NULL : map_get(&by_name, name_key(lane));
 
-/* A thread's first time is without its id (server/ingest/threads.c). */
-static void join_first_times(struct laying *y)
-{
-	for (size_t i = 0; i < y->n_parts; i++)
-		vec_foreach (&y->parts[i].of, e)
-			if (!*y->out->lanes.data[e->lane].id)
-				e->lane = only_thread(y->out, e->lane);
-	for (size_t i = 0; i < y->n_parts; i++)
-		vec_foreach (&y->parts[i].of, e)
+			if (only && *only != SEVERAL)
+				e->lane = *only;
 			y->out->lanes.data[e->lane].used = true;
+		}
+	map_deinit(&by_name);
+	return r;
 }
 
 /* ---- which of them are shown ---- */
@@ -424,7 +426,7 @@ static int lay_all(struct laying *y, const char *find, size_t max)
 	for (size_t i = 0; i < y->n_parts && r == 0; i++)
 		r = prepare(y, &y->parts[i], i ? y->q->also : y->q->type);
 	if (r == 0)
-		join_first_times(y);
+		r = join_first_times(y);
 	for (size_t i = 0; i < y->n_parts && r == 0; i++)
 		r = add_sums(y, &y->parts[i]);
 	chosen = calloc(y->out->lanes.n + 1, 1);

@@ -15,6 +15,10 @@ export type ViewName = (typeof VIEWS)[number];
 export const CHARTS = ["bars", "threads", "heat"] as const;
 export type ChartBy = (typeof CHARTS)[number];
 
+/** Tables of waits; "": none. */
+export const WAIT_VIEWS = ["", "category", "lock", "peer", "wakers"] as const;
+export type WaitView = (typeof WAIT_VIEWS)[number];
+
 /** label = value, or label != value. */
 export interface Filter {
   label: string;
@@ -51,6 +55,11 @@ export interface LiveState {
   /** Label whose values are the first level of the picture; "" for services. */
   group: string;
   chart: ChartBy;
+  /** Only lanes of threads with this text in their names. */
+  lane: string;
+  waits: WaitView;
+  /** Show waits for work, too. */
+  idle: boolean;
   /** Source file that is shown over the picture, "" for none. */
   source: string;
   /** The line to show, 0: the heaviest. */
@@ -71,7 +80,7 @@ export interface LiveState {
 }
 
 export const LIVE_DEFAULTS: LiveState = {
-  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", source: "", line: 0, code: null, by: "", find: "", sort: "", requests: NO_REQUEST,
+  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", lane: "", waits: "", idle: false, source: "", line: 0, code: null, by: "", find: "", sort: "", requests: NO_REQUEST,
   last: 300, range: null,
   base: { ago: 3600, range: null, service: null, filters: null },
 };
@@ -96,11 +105,13 @@ function putRange(q: URLSearchParams, prefix: string, range: Range | null): void
 export function encodeLive(s: LiveState): string {
   const q = new URLSearchParams();
   const d = LIVE_DEFAULTS;
-  for (const key of ["view", "service", "type", "stacks", "group", "chart", "source", "by", "find", "sort"] as const)
+  for (const key of ["view", "service", "type", "stacks", "group", "chart", "lane", "waits", "source", "by", "find", "sort"] as const)
     if (s[key] !== d[key])
       q.set(key, s[key]);
   if (s.source !== "" && s.line > 0)
     q.set("line", String(s.line));
+  if (s.idle)
+    q.set("idle", "1");
   if (s.code) {
     q.set("fn", s.code.name);
     q.set("binary", s.code.file);
@@ -191,6 +202,9 @@ export function decodeLive(search: string): LiveState {
     stacks: q.get("stacks") ?? "",
     group: q.get("group") ?? "",
     chart: oneOf(q.get("chart"), CHARTS),
+    lane: q.get("lane") ?? "",
+    waits: oneOf(q.get("waits"), WAIT_VIEWS),
+    idle: q.get("idle") === "1",
     source: q.get("source") ?? "",
     line: q.get("source") ? Math.max(0, time(q.get("line"))) : 0,
     code: q.get("fn") && q.get("binary") ? { name: q.get("fn")!, file: q.get("binary")!, buildId: q.get("build") ?? "" } : null,

@@ -126,6 +126,9 @@ export const WAIT_LABEL = "wait";
 
 const WAIT_BY_NAME = new Map(WAITS.filter((w) => w.name !== "").map((w) => [w.name, w]));
 
+/** Running at the bottom of a stack, waits for work at its top. */
+export const WAIT_ORDER: readonly Wait[] = WAITS.filter((w) => w.name !== "");
+
 /** Undefined for what is not in the table. */
 export function waitNamed(name: string): Wait | undefined {
   return WAIT_BY_NAME.get(name);

@@ -3,7 +3,7 @@
 import { lossesOf, readAgents } from "../model/agents.ts";
 import type { Agents } from "../model/agents.ts";
 import { askable, baseRange, rangeAt, selector, without } from "../model/address.ts";
-import type { LiveState } from "../model/address.ts";
+import type { Filter, LiveState } from "../model/address.ts";
 import { compareProfiles } from "../model/compare.ts";
 import { readFactors } from "../model/cost.ts";
 import type { Factors } from "../model/cost.ts";
@@ -22,14 +22,20 @@ import type { Range } from "../model/times.ts";
 import { readQuality } from "../model/stats.ts";
 import type { Losses } from "../model/stats.ts";
 import type { Profile, Quality } from "../model/tree.ts";
-import { hasWaits, sampleType, WAIT_LABEL, wholeTime } from "../model/vocab.ts";
-import { waitRows } from "../model/waits.ts";
-import type { WaitRow } from "../model/waits.ts";
+import { readLanes } from "../model/lanes.ts";
+import type { Lanes } from "../model/lanes.ts";
+import { hasWaits, sampleType, sumOf, WAIT_LABEL, wholeTime } from "../model/vocab.ts";
+import { objectGroups, objectRows, splitIdle, threadNames, waitRows, withoutIdle } from "../model/waits.ts";
+import type { ObjectLabel } from "../model/waits.ts";
+import { readWakes } from "../model/wakes.ts";
 import type { Parameters, Source } from "./source.ts";
+import type { Waits } from "./waits.tsx";
 
 const BARS = 200;
 const SPARK = 60;
 const LANES = 12;
+const STATE_LANES = 40;
+const LANE_COLUMNS = 300;
 /** The most cells in an answer of the server. */
 const CELLS = 11000;
 
@@ -38,10 +44,10 @@ export interface Lane {
   bars: Bars;
 }
 
-export type Timeline = { by: "bars"; bars: Bars } | { by: "threads"; lanes: Lane[]; more: number } | { by: "heat"; heat: Heat };
+export type Timeline = { by: "lanes"; lanes: Lanes } | { by: "bars"; bars: Bars } | { by: "threads"; lanes: Lane[]; more: number } | { by: "heat"; heat: Heat };
 
 export type Part =
-  | { of: "flame"; profile: Profile; services: Share[]; timeline: Timeline; waits: WaitRow[] | null }
+  | { of: "flame"; profile: Profile; services: Share[]; timeline: Timeline; waits: Waits | null }
   | { of: "services"; rows: ServiceRow[]; by: string; labels: string[]; quality: Quality }
   | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range }
   | { of: "traces"; endpoints: Endpoint[]; requests: Request[]; waterfall: Waterfall | null; profile: Profile | null; slow: Slow | null; quality: Quality | null }
@@ -73,6 +79,10 @@ interface Round {
   state: LiveState;
   range: Range;
   type: string;
+  /** CPU time and waits together; "" without waits. */
+  both: string;
+  /** The reader's filters, and that waits for work are hidden. */
+  filters: Filter[];
   signal: AbortSignal;
 }
 
@@ -103,9 +113,18 @@ async function askLanes(a: Round, s: Selection): Promise<{ timeline: Timeline; d
   return { timeline: { by: "threads", lanes, more: all.lines.length - lanes.length }, damaged: all.damaged };
 }
 
+/** Threads by what they did. The lanes of all threads and states stay, whichever of them is chosen. */
+async function askStates(a: Round): Promise<{ timeline: Timeline; damaged: boolean }> {
+  const column = stepFor(a.range, LANE_COLUMNS);
+  const filters = [WAIT_LABEL, ...THREAD_LABELS, "lock", "peer"].reduce(without, a.state.filters);
+  const json = await a.source.json("lanes", { ...within(aligned(a.range, column)), query: selector(a.state.service, filters),
+    type: a.both || a.type, stacks: a.state.stacks, column, find: a.state.lane, limit: STATE_LANES }, a.signal);
+  return { timeline: { by: "lanes", lanes: readLanes(json) }, damaged: (json as { damaged?: unknown }).damaged === true };
+}
+
 async function askTimeline(a: Round, s: Selection): Promise<{ timeline: Timeline; damaged: boolean }> {
   if (a.state.chart === "threads")
-    return askLanes(a, s);
+    return hasWaits(sampleType(a.type)) ? askStates(a) : askLanes(a, s);
   if (a.state.chart === "heat") {
     const steps = heatSteps(s.range, CELLS);
     // Whole columns, so that a row is the same part of each.
@@ -120,7 +139,7 @@ async function askTimeline(a: Round, s: Selection): Promise<{ timeline: Timeline
 
 async function askServices(a: Round): Promise<Share[]> {
   const { source, range, type, signal } = a;
-  const query = selector("", a.state.filters);
+  const query = selector("", a.filters);
   const [each, names] = await Promise.all([
     source.json("series", { ...within(range), query, type, step: range.to - range.from, group_by: "service.name" }, signal),
     source.json("label-values", { ...within(range), query, label: "service.name" }, signal),
@@ -128,13 +147,44 @@ async function askServices(a: Round): Promise<Share[]> {
   return shares(readLines(each), readNames(names, "values"));
 }
 
-/** The categories of the chosen service, whichever of them is chosen; null for a type without. */
-async function askWaits(a: Round): Promise<WaitRow[] | null> {
+/** The labels that tell threads apart. */
+export const THREAD_LABELS = ["thread.name", "thread.id", "process.pid"];
+
+/** Waits for locks or peers, and the stacks of these waits. */
+async function askObjects(a: Round, label: ObjectLabel): Promise<Waits["objects"]> {
+  const { source, signal, state } = a;
+  const filters = [WAIT_LABEL, "lock", "peer"].reduce(without, state.filters);
+  const type = sumOf(a.type)?.[1] ?? a.type;
+  const which = { ...within(a.range), type, stacks: state.stacks };
+  const labels = new Set(readNames(await source.json("labels", { ...which, query: selector(state.service, filters) }, signal), "labels"));
+  // The server refuses to group by a label that it does not have.
+  if (!labels.has(label))
+    return { label, rows: [], names: new Map() };
+  const query = selector(state.service, [...filters, { label, value: "", not: true }]);
+  const by = (names: string[]): string => `series?${new URLSearchParams(names.filter((n) => labels.has(n)).map((n) => ["group_by", n])).toString()}`;
+  const step = a.range.to - a.range.from;
+  const [lines, stacks, names] = await Promise.all([
+    source.json(by(objectGroups(label)), { ...which, query, step }, signal),
+    source.bytes("payload", { ...which, query, group_by: label }, signal),
+    labels.has("thread.id") && labels.has("owner") ? source.json(by(["thread.id", "thread.name"]), { ...within(a.range), type: a.both || type, step,
+      query: selector(state.service, [{ label: "thread.id", value: "", not: true }]) }, signal) : null]);
+  return { label, rows: objectRows(readLines(lines), label, parseBody(stacks)), names: names === null ? new Map() : threadNames(readLines(names)) };
+}
+
+/** The categories of the chosen service, whichever of them is chosen, and the table that is open; null for a type without. */
+async function askWaits(a: Round): Promise<Waits | null> {
   if (!hasWaits(sampleType(a.type)))
     return null;
-  const query = selector(a.state.service, without(a.state.filters, WAIT_LABEL));
-  return waitRows(readLines(await a.source.json("series", { ...within(a.range), query, type: a.type, stacks: a.state.stacks,
-                                                            step: a.range.to - a.range.from, group_by: WAIT_LABEL }, a.signal)));
+  const { state } = a;
+  const query = selector(state.service, without(state.filters, WAIT_LABEL));
+  const which = { ...within(a.range), query, type: a.type, stacks: state.stacks };
+  const wakers = async (): Promise<Waits["wakes"]> => readWakes(parseBody(await a.source.bytes("payload", {
+    ...which, type: sumOf(a.type)?.[1] ?? a.type, group_by: "thread.name" }, a.signal)), state.idle);
+  const [lines, objects, wakes] = await Promise.all([
+    a.source.json("series", { ...which, step: a.range.to - a.range.from, group_by: WAIT_LABEL }, a.signal),
+    state.waits === "lock" || state.waits === "peer" ? askObjects(a, state.waits) : null,
+    state.waits === "wakers" ? wakers() : null]);
+  return { ...splitIdle(waitRows(readLines(lines)), state.idle), objects, wakes };
 }
 
 async function askPicture(a: Round, s: Selection): Promise<Profile> {
@@ -143,14 +193,14 @@ async function askPicture(a: Round, s: Selection): Promise<Profile> {
 }
 
 async function askFlame(a: Round): Promise<{ part: Part; damaged: boolean }> {
-  const s = { range: a.range, query: selector(a.state.service, a.state.filters) };
+  const s = { range: a.range, query: selector(a.state.service, a.filters) };
   const [profile, time, services, waits] = await Promise.all([askPicture(a, s), askTimeline(a, s), askServices(a), askWaits(a)]);
   return { part: { of: "flame", profile, services, timeline: time.timeline, waits }, damaged: time.damaged };
 }
 
 async function askTable(a: Round): Promise<{ part: Part; damaged: boolean }> {
   const { source, range, type, signal } = a;
-  const query = selector("", a.state.filters);
+  const query = selector("", a.filters);
   const step = stepFor(range, SPARK);
   const all = range.to - range.from;
   const d = a.state.base.ago * 1000;
@@ -180,8 +230,9 @@ async function askTable(a: Round): Promise<{ part: Part; damaged: boolean }> {
 
 async function askCompare(a: Round): Promise<{ part: Part; damaged: boolean }> {
   const { base } = a.state;
-  const after = { range: a.range, query: selector(a.state.service, a.state.filters) };
-  const before = { range: baseRange(base, a.range), query: selector(base.service ?? a.state.service, base.filters ?? a.state.filters) };
+  const after = { range: a.range, query: selector(a.state.service, a.filters) };
+  const before = { range: baseRange(base, a.range), query: selector(base.service ?? a.state.service,
+    base.filters ? shownFilters({ filters: base.filters, idle: a.state.idle }, a.type) : a.filters) };
   const [p, q, afterBars, beforeBars, services] = await Promise.all([
     askPicture(a, after), askPicture(a, before), askBars(a, after), askBars(a, before), askServices(a)]);
   // A selection without samples has no type of its own.
@@ -226,6 +277,11 @@ async function askAgents(a: Round): Promise<{ part: Part; damaged: boolean }> {
 
 const ASK = { flame: askFlame, services: askTable, compare: askCompare, traces: askTraces, agents: askAgents };
 
+/** The filters of all requests about a type. */
+export function shownFilters(s: Pick<LiveState, "filters" | "idle">, type: string): Filter[] {
+  return withoutIdle(s.filters, hasWaits(sampleType(type)), s.idle);
+}
+
 export async function ask(source: Source, state: LiveState, signal: AbortSignal): Promise<View> {
   // The first answer also has the server's clock, on which the range is based.
   source.first ||= readFirst(await source.json("stats", {}, signal));
@@ -240,7 +296,7 @@ export async function ask(source: Source, state: LiveState, signal: AbortSignal)
     types = [...types, type];
   const view = state.view === "files" ? "flame" : state.view;
   const [{ part, damaged }, agents, health, cost] = await Promise.all([
-    ASK[view]({ source, state, range, type, signal }), source.json("agents", within(range), signal), source.json("health", {}, signal),
+    ASK[view]({ source, state, range, type, both: whole?.both ?? "", filters: shownFilters(state, type), signal }), source.json("agents", within(range), signal), source.json("health", {}, signal),
     // Only the factors are needed, so the range is as short as possible.
     sampleType(type).isCpu ? source.json("cost", { from: range.to - 1, to: range.to, limit: 1 }, signal) : null]);
   return { range, at: source.now(), types, type, first: source.first, damaged, health: healthText(health, range), factors: cost === null ? null : readFactors(cost), losses: lossesOf(readAgents(agents), state.filters), part };

@@ -6,6 +6,7 @@ import type { Bars } from "../model/series.ts";
 import { clock, rangeText, ticks } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
 import type { SampleType } from "../model/vocab.ts";
+import { ARROWS, usePick } from "./pick.ts";
 
 const TOP = 4;
 const AXIS = 16;
@@ -23,9 +24,6 @@ interface Props {
   axis?: boolean;
 }
 
-/** The bar where dragging began and the bar where it is now, in any order. */
-type Pick = [number, number];
-
 function shape(b: Bars, heights: (i: number) => number, width: number, height: number): string {
   const w = width / b.sum.length;
   const gap = w >= 4 ? 1 : 0;
@@ -41,9 +39,6 @@ function shape(b: Bars, heights: (i: number) => number, width: number, height: n
 export function Chart(p: Props): preact.JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   const [[width, height], setSize] = useState([0, 0]);
-  const [over, setOver] = useState(-1);
-  const [picked, setPicked] = useState<Pick | null>(null);
-  const dragging = useRef(false);
   useLayoutEffect(() => {
     const el = box.current!;
     const o = new ResizeObserver(() => setSize([el.clientWidth, el.clientHeight]));
@@ -65,40 +60,16 @@ export function Chart(p: Props): preact.JSX.Element {
     const v = b!.sum[i]! / ms(i) / most;
     return v > 0 ? Math.max(1, v * (tall - TOP)) : 0;
   };
-  const at = (e: PointerEvent): number => {
-    const r = box.current!.getBoundingClientRect();
-    return Math.max(0, Math.min(n - 1, Math.floor((e.clientX - r.left) / r.width * n)));
-  };
-  const finish = (): void => {
-    dragging.current = false;
-    if (b && picked && picked[0] !== picked[1])
-      p.onSelect(barRange(b, picked[0], picked[1], p.range));
-    setPicked(null);
-  };
-  const onKey = (e: KeyboardEvent): void => {
-    if (!b || e.ctrlKey || e.metaKey || e.altKey)
-      return;
-    const to = e.key === "ArrowLeft" ? over - 1 : e.key === "ArrowRight" ? over + 1 : e.key === "Home" ? 0
-      : e.key === "End" ? n - 1 : null;
-    if (to !== null) {
-      const i = over < 0 ? n - 1 : Math.max(0, Math.min(n - 1, to));
-      setPicked(e.shiftKey ? [picked?.[0] ?? Math.max(0, over), i] : null);
-      setOver(i);
-    } else if (e.key === "Enter" && over >= 0) {
-      p.onSelect(barRange(b, ...picked ?? [over, over], p.range));
-      setPicked(null);
-    } else if (e.key === "Escape" && (picked || over >= 0)) {
-      setPicked(null);
-      setOver(-1);
-    } else {
-      return;
-    }
-    e.preventDefault();
-    e.stopPropagation();
-  };
+  const { over: told, picked, on } = usePick({
+    n, keys: ARROWS,
+    at: (e) => {
+      const r = box.current!.getBoundingClientRect();
+      return Math.max(0, Math.min(n - 1, Math.floor((e.clientX - r.left) / r.width * n)));
+    },
+    onPick: (pick) => p.onSelect(barRange(b!, ...pick, p.range)),
+  });
 
   const px = (ms: number): number => b ? (ms - b.from) / (b.to - b.from) * width! : 0;
-  const told = b && over >= 0 && over < n ? over : -1;
   const span = b && picked ? barRange(b, picked[0], picked[1], p.range) : null;
   const inSpan = b && picked ? b.sum.slice(Math.min(...picked), Math.max(...picked) + 1) : new Float64Array(0);
   const total = inSpan.reduce((x, y) => x + y, 0);
@@ -109,26 +80,7 @@ export function Chart(p: Props): preact.JSX.Element {
   return (
     <div class="chart" ref={box} tabIndex={0} role="application" aria-roledescription="chart"
          aria-label={`${p.label}. Arrow keys move, Shift and arrow keys select a range, Enter applies it.`}
-         onKeyDown={onKey} onBlur={() => setPicked(null)}
-         onPointerDown={(e) => {
-           if (!b || e.button !== 0)
-             return;
-           dragging.current = true;
-           box.current!.setPointerCapture(e.pointerId);
-           setPicked([at(e), at(e)]);
-         }}
-         onPointerMove={(e) => {
-           if (!b)
-             return;
-           setOver(at(e));
-           if (dragging.current && picked)
-             setPicked([picked[0], at(e)]);
-         }}
-         onPointerUp={finish} onPointerCancel={() => {
-           dragging.current = false;
-           setPicked(null);
-         }}
-         onPointerLeave={() => dragging.current || setOver(-1)}>
+         {...on}>
       {b && width! > 0 && <svg width={width} height={height} aria-hidden="true">
         {marked && !span && <rect class="over" x={marked[0]} width={Math.max(1, marked[1]! - marked[0]!)} y={0} height={tall} />}
         {most > 0 && <path class="bars" d={shape(b, heights, width!, tall)} />}

@@ -9,6 +9,7 @@ import type { Heat } from "../model/series.ts";
 import { clock, rangeText, ticks } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
 import type { SampleType } from "../model/vocab.ts";
+import { usePick } from "./pick.ts";
 
 interface Props {
   heat: Heat;
@@ -58,10 +59,7 @@ function Axis(p: { heat: Heat; width: number; height: number }): preact.JSX.Elem
 
 export function HeatMap(p: Props): preact.JSX.Element {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const [over, setOver] = useState(-1);
-  const [picked, setPicked] = useState<[number, number] | null>(null);
   const [size, setSize] = useState(0);
-  const dragging = useRef(false);
   const h = p.heat;
   const n = h.columns * h.rows;
   useLayoutEffect(() => {
@@ -69,35 +67,16 @@ export function HeatMap(p: Props): preact.JSX.Element {
     o.observe(canvas.current!);
     return () => o.disconnect();
   }, []);
+  const { over, picked, on } = usePick({
+    n, keys: { ArrowLeft: -h.rows, ArrowRight: h.rows, ArrowUp: -1, ArrowDown: 1 },
+    at: (e) => {
+      const r = canvas.current!.getBoundingClientRect();
+      const part = (x: number, of: number, cells: number): number => Math.max(0, Math.min(cells - 1, Math.floor(x / of * cells)));
+      return part(e.clientX - r.left, r.width, h.columns) * h.rows + part(e.clientY - r.top, r.height, h.rows);
+    },
+    onPick: (pick) => p.onSelect(heatRange(h, ...pick)),
+  });
   useEffect(() => paint(canvas.current!, h, over, picked));
-  const at = (e: PointerEvent): number => {
-    const r = canvas.current!.getBoundingClientRect();
-    const part = (x: number, of: number, cells: number): number => Math.max(0, Math.min(cells - 1, Math.floor(x / of * cells)));
-    return part(e.clientX - r.left, r.width, h.columns) * h.rows + part(e.clientY - r.top, r.height, h.rows);
-  };
-  const take = (pick: [number, number]): void => {
-    p.onSelect(heatRange(h, ...pick));
-    setPicked(null);
-  };
-  const onKey = (e: KeyboardEvent): void => {
-    const by = { ArrowLeft: -h.rows, ArrowRight: h.rows, ArrowUp: -1, ArrowDown: 1 }[e.key];
-    if (e.ctrlKey || e.metaKey || e.altKey)
-      return;
-    if (by !== undefined) {
-      const i = over < 0 ? n - 1 : Math.max(0, Math.min(n - 1, over + by));
-      setPicked(e.shiftKey ? [picked?.[0] ?? Math.max(0, over), i] : null);
-      setOver(i);
-    } else if (e.key === "Enter" && over >= 0) {
-      take(picked ?? [over, over]);
-    } else if (e.key === "Escape" && over >= 0) {
-      setPicked(null);
-      setOver(-1);
-    } else {
-      return;
-    }
-    e.preventDefault();
-    e.stopPropagation();
-  };
   const span = picked ? heatRange(h, ...picked) : over >= 0 ? heatRange(h, over, over) : null;
   const fraction = (ms: number): string => `${clock(ms)}.${String(Math.floor(ms % 1000)).padStart(3, "0")}`;
   const said = span && (span.to - span.from < 1000 ? fraction(span.from) : rangeText(span, p.now)) +
@@ -105,31 +84,7 @@ export function HeatMap(p: Props): preact.JSX.Element {
   return (
     <div class="chart heat" tabIndex={0} role="application" aria-roledescription="heat map"
          aria-label={`${p.label}: each column ${h.column / 1000} s, each row ${h.row} ms. Arrow keys move, Shift and arrow keys select a range, Enter applies it.`}
-         onKeyDown={onKey} onBlur={() => setPicked(null)}
-         onPointerDown={(e) => {
-           if (e.button !== 0)
-             return;
-           dragging.current = true;
-           e.currentTarget.setPointerCapture(e.pointerId);
-           setPicked([at(e), at(e)]);
-         }}
-         onPointerMove={(e) => {
-           setOver(at(e));
-           if (dragging.current && picked)
-             setPicked([picked[0], at(e)]);
-         }}
-         onPointerUp={() => {
-           dragging.current = false;
-           if (picked && picked[0] !== picked[1])
-             take(picked);
-           else
-             setPicked(null);
-         }}
-         onPointerCancel={() => {
-           dragging.current = false;
-           setPicked(null);
-         }}
-         onPointerLeave={() => dragging.current || setOver(-1)}>
+         {...on}>
       <canvas ref={canvas} aria-hidden="true" />
       {size > 0 && <Axis heat={h} width={canvas.current!.clientWidth} height={canvas.current!.clientHeight} />}
       {said && <output class="left">{said}</output>}

@@ -6,20 +6,23 @@
  */
 import { render } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { AGOS, baseRange, CHARTS, decodeLive, encodeLive, rangeAt, refreshMs, selector, VIEWS } from "../model/address.ts";
+import { AGOS, baseRange, CHARTS, WAIT_VIEWS, without, decodeLive, encodeLive, rangeAt, refreshMs, selector, VIEWS } from "../model/address.ts";
 import type { Base, LiveState, ViewName } from "../model/address.ts";
 import { showable } from "../model/payload.ts";
 import { knownMs } from "../model/series.ts";
 import { decodeState } from "../model/state.ts";
 import { clock, lastText, LASTS, localInput, moved, rangeText, wider } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
+import type { Lane } from "../model/lanes.ts";
 import { frameName, GROUP } from "../model/tree.ts";
 import type { Profile } from "../model/tree.ts";
+import { WAIT_LABEL, wholeTime } from "../model/vocab.ts";
 import type { SampleType } from "../model/vocab.ts";
 import { AgentTable } from "./agents.tsx";
 import { App } from "./app.tsx";
 import { AssemblySheet } from "./assembly.tsx";
 import { Quality } from "./bar.tsx";
+import { shownFilters, THREAD_LABELS } from "./ask.ts";
 import type { Part, View } from "./ask.ts";
 import { Chart } from "./chart.tsx";
 import { copy } from "./copy.ts";
@@ -31,14 +34,15 @@ import { address, enter, replace } from "./location.ts";
 import { typeOf, usePoll } from "./poll.ts";
 import type { Poll } from "./poll.ts";
 import { NO_REQUEST, parametersOf } from "../model/traces.ts";
-import { toggleWait, waitOf } from "../model/waits.ts";
+import { chosenOf, toggle, toggleWait, waitOf } from "../model/waits.ts";
+import { wokenBy } from "../model/wakes.ts";
 import { Services } from "./services.tsx";
 import { ServiceTable } from "./servicetable.tsx";
 import { Source } from "./source.ts";
 import { SourceCode } from "./sourcecode.tsx";
 import { Timeline } from "./timeline.tsx";
 import { Traces } from "./traces.tsx";
-import { Types, WaitTable } from "./waits.tsx";
+import { Types, WaitPanel } from "./waits.tsx";
 import "./style.css";
 import "./live.css";
 
@@ -78,7 +82,7 @@ function useSearch(): [LiveState, (change: Partial<LiveState>) => void] {
     const search = encodeLive(next);
     const url = location.pathname + (search && "?" + search) + address().hash;
     // Typing makes no entries in the history.
-    (Object.keys(c).every((k) => k === "find" || k === "sort") ? replace : enter)(url);
+    (Object.keys(c).every((k) => ["find", "sort", "lane"].includes(k)) ? replace : enter)(url);
   }, []);
   return [state, change];
 }
@@ -208,7 +212,7 @@ function LinkButton(p: { state: LiveState; range: Range }): preact.JSX.Element {
 function ExportOf(p: Common & { view: View }): preact.JSX.Element | null {
   const { state, view } = p;
   const { part, range } = view;
-  const all = { from: range.from, to: range.to, query: selector(state.service, state.filters), type: view.type, stacks: state.stacks,
+  const all = { from: range.from, to: range.to, query: selector(state.service, shownFilters(state, view.type)), type: view.type, stacks: state.stacks,
     group_by: state.group };
   if (part.of === "flame")
     return <Export source={p.source} path="export" name={p.title} of={{ parameters: all }} />;
@@ -217,7 +221,8 @@ function ExportOf(p: Common & { view: View }): preact.JSX.Element | null {
       ...all, query: selector("", state.filters), ...parametersOf(state.requests, state.service) } }} /> : null;
   if (part.of !== "compare")
     return null;
-  const base = { from: part.base.from, to: part.base.to, query: selector(state.base.service ?? state.service, state.base.filters ?? state.filters) };
+  const base = { from: part.base.from, to: part.base.to, query: selector(state.base.service ?? state.service,
+    shownFilters({ filters: state.base.filters ?? state.filters, idle: state.idle }, view.type)) };
   return <Export source={p.source} path="export" name={p.title} of={{ parameters: all }} compared={{
     before: { parameters: { ...all, ...base } },
     both: { parameters: { ...all, diff: "1", base_from: base.from, base_to: base.to, base_query: base.query } } }} />;
@@ -355,6 +360,41 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
   }
 }
 
+const isDark = (): boolean => document.documentElement.dataset["theme"] === "dark";
+
+/** Whether the reader has chosen this thread, by its id or its name. */
+function isLane(s: LiveState, l: Lane): boolean {
+  const id = chosenOf(s.filters, "thread.id");
+  return id !== "" ? l.id === id : l.thread !== "" && chosenOf(s.filters, "thread.name") === l.thread;
+}
+
+/** Only this thread, or again all of them. By its name if no other has it: a thread's first samples have no id. */
+function chooseLane(s: LiveState, l: Lane, all: Lane[], keep: boolean): Partial<LiveState> {
+  if (keep && isLane(s, l))
+    return {};
+  const alone = l.id === "" || (l.thread !== "" && all.filter((o) => o.thread === l.thread && o.service === l.service).length === 1);
+  const rest = THREAD_LABELS.reduce(without, s.filters);
+  return { service: l.service, filters: isLane(s, l) ? rest
+    : toggle(rest, alone ? { "thread.name": l.thread } : { "thread.id": l.id }) };
+}
+
+function OfWaits(p: Common & { part: Part & { of: "flame" } }): preact.JSX.Element | null {
+  const { state, change, view, type, part: { waits } } = p;
+  if (!waits || (waits.rows.length === 0 && waits.idle === 0))
+    return null;
+  const stack = (layer: number, name: string): string => layer === 0 ? "" : `fn=${JSON.stringify(wokenBy(name))}`;
+  return <WaitPanel waits={waits} view={state.waits} views={WAIT_VIEWS.slice(1)} onView={(v) => change({ waits: v })} showIdle={state.idle}
+    onIdle={(idle) => change({ idle })} filters={state.filters} type={type} ms={knownMs(view!.range, view!.first)} dark={isDark()}
+    onChoose={(name) => change({ filters: toggleWait(state.filters, name) })}
+    onObject={(r) => change({ filters: toggle(state.filters, { [waits.objects!.label]: r.name }), service: r.service })}
+    // What the owner did, not what it waited for: running as well.
+    onOwner={(id) => change({ filters: toggle([WAIT_LABEL, "lock", "peer", ...THREAD_LABELS].reduce(without, state.filters), { "thread.id": id }),
+      type: wholeTime(view!.types)?.both ?? state.type })}
+    isWake={(layer, name) => layer === 0 ? chosenOf(state.filters, "thread.name") === name : state.stacks === stack(layer, name)}
+    onWake={(layer, name) => layer === 0 ? change({ filters: toggle(state.filters, { "thread.name": name }) })
+      : change({ stacks: state.stacks === stack(layer, name) ? "" : stack(layer, name) })} />;
+}
+
 function Charts(p: Common): preact.JSX.Element | null {
   const { state, change, view, range, type, now, title } = p;
   const part = view && view.part.of === state.view ? view.part : null;
@@ -362,14 +402,14 @@ function Charts(p: Common): preact.JSX.Element | null {
   const spanText = state.range ? rangeText(state.range, now) : `last ${lastText(state.last)}`;
   const label = `${title}, ${type.label} by time, ${spanText}`;
   if (state.view === "flame") {
-    const waits = part?.of === "flame" ? part.waits : null;
+    const time = part?.of === "flame" ? part.timeline : null;
+    const lanes = time?.by === "lanes" ? time.lanes.lanes : [];
     return <>
-      <Timeline data={part?.of === "flame" ? part.timeline : null} by={state.chart} range={range} type={type} now={now}
-                onSelect={setRange} onBy={(chart) => change({ chart })} label={label} />
-      {waits && waits.length > 0 && <details class="of-waits"><summary>What was waited for</summary>
-        <WaitTable rows={waits} chosen={waitOf(state.filters)} type={type} ms={knownMs(view!.range, view!.first)}
-                   dark={document.documentElement.dataset["theme"] === "dark"}
-                   onChoose={(name) => change({ filters: toggleWait(state.filters, name) })} /></details>}
+      <Timeline data={time} by={state.chart} range={range} type={type} now={now}
+                onSelect={setRange} onBy={(chart) => change({ chart })} label={label} noWaits={view !== null && !wholeTime(view.types)}
+                lanes={{ idle: state.idle, dark: isDark(), wait: waitOf(state.filters), find: state.lane, onFind: (lane) => change({ lane }),
+                  isChosen: (l) => isLane(state, l), onLane: (l, r) => change({ ...r ? { range: r } : {}, ...chooseLane(state, l, lanes, r !== null) }) }} />
+      {part?.of === "flame" && <OfWaits {...p} part={part} />}
     </>;
   }
   if (state.view !== "compare")
@@ -390,7 +430,7 @@ function Sheets(p: Common): preact.JSX.Element | null {
     return null;
   const { profile } = part;
   const requests = state.view === "traces";
-  const parameters = { from: view.range.from, to: view.range.to, query: selector(requests ? "" : state.service, state.filters), type: view.type,
+  const parameters = { from: view.range.from, to: view.range.to, query: selector(requests ? "" : state.service, shownFilters(state, view.type)), type: view.type,
     stacks: state.stacks, ...requests ? parametersOf(state.requests, state.service) : {} };
   const quality = <Quality profile={profile} samples={profile.meta.quality.samples} losses={view.losses} />;
   const { code } = state;

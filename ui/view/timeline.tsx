@@ -9,6 +9,8 @@ import type { SampleType } from "../model/vocab.ts";
 import type { Timeline as Data } from "./ask.ts";
 import { Chart } from "./chart.tsx";
 import { HeatMap } from "./heat.tsx";
+import { LaneView } from "./lanes.tsx";
+import type { LaneProps } from "./lanes.tsx";
 
 const WORD: Record<ChartBy, string> = { bars: "Total", threads: "Threads", heat: "Sub-second" };
 
@@ -21,22 +23,28 @@ interface Props {
   now: number;
   onBy: (by: ChartBy) => void;
   onSelect: (r: Range) => void;
+  /** Of lanes of states. */
+  lanes: LaneProps;
+  /** The server has no waits at all. */
+  noWaits: boolean;
 }
 
 export function Timeline(p: Props): preact.JSX.Element {
   const { data, range, type, now, onSelect } = p;
   return (
-    <div class={`timeline ${p.by}`}>
+    <div class={`timeline ${p.by}${data?.by === "lanes" ? " states" : ""}`}>
       <div class="chart-by" role="group" aria-label="Chart (g)">
         {CHARTS.map((by) => <button key={by} aria-pressed={by === p.by} onClick={() => p.onBy(by)}>{WORD[by]}</button>)}
       </div>
       {data?.by === "heat" ? <HeatMap heat={data.heat} type={type} now={now} onSelect={onSelect} label={p.label} />
+      : data?.by === "lanes" ? <LaneView {...p.lanes} lanes={data.lanes} range={range} now={now} label={p.label} />
       : data?.by === "threads" ? <div class="lanes">
         {data.lanes.map((l) => <div class="lane" key={l.name}>
           <span class="n" title={showable(l.name)}>{l.name === "" ? <i>no name</i> : showable(l.name)}</span>
           <Chart bars={l.bars} range={range} type={type} now={now} onSelect={onSelect} axis={false}
                  label={`${p.label}, thread ${showable(l.name)}`} /></div>)}
         {data.more > 0 && <p class="soft">and {count(data.more)} lighter threads</p>}
+        {p.noWaits && <p class="soft">What threads waited for is not known: no agent sent waits in this time range.</p>}
         {data.lanes.length === 0 && <p class="soft">No thread has samples in this time range.</p>}
       </div>
       : <Chart bars={data?.bars ?? null} range={range} type={type} now={now} onSelect={onSelect} label={p.label} />}
