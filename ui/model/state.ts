@@ -3,6 +3,8 @@
  * What a reader has chosen, as text for location.hash: short keys, only what differs from the
  * defaults, so that a link stays readable. Unknown keys are skipped, bad values read as defaults.
  */
+import { WAIT_VIEWS } from "./address.ts";
+import type { WaitView } from "./address.ts";
 import type { SortKey } from "./functions.ts";
 import type { WidthBy } from "./layout.ts";
 import { OPS } from "./transform.ts";
@@ -33,13 +35,16 @@ export interface ViewState {
   descending: boolean;
   filter: string;
   transforms: Transform[];
+  /** In a file: the table of waits, and whether those without work are shown. */
+  waits: WaitView;
+  idle: boolean;
   /** Name of the function whose callers and callees are shown, "" for none. */
   sandwich: string;
 }
 
 export const DEFAULTS: ViewState = {
   zoom: "", search: "", icicle: false, inverted: false, narrow: false, panes: null, colour: null, theme: null, widthBy: "after",
-  normalise: null, sort: "self", descending: true, filter: "", transforms: [], sandwich: "",
+  normalise: null, sort: "self", descending: true, filter: "", transforms: [], waits: "", idle: false, sandwich: "",
 };
 
 const PANES: Record<string, Panes> = { 0: "picture", 1: "both", 2: "table" };
@@ -72,6 +77,10 @@ export function encodeState(s: ViewState): string {
     q.set("f", s.filter);
   for (const t of s.transforms)
     q.append("x", t.name === undefined ? t.op : `${t.op}:${t.name}`);
+  if (s.waits)
+    q.set("waits", s.waits);
+  if (s.idle)
+    q.set("idle", "1");
   if (s.sandwich)
     q.set("fn", s.sandwich);
   return q.toString();
@@ -110,6 +119,8 @@ export function decodeState(hash: string): ViewState {
     descending: key ? sort.startsWith("-") : DEFAULTS.descending,
     filter: q.get("f") ?? "",
     transforms: q.getAll("x").map(parseTransform).filter((x) => x !== null),
+    waits: oneOf(q.get("waits"), WAIT_VIEWS) ?? "",
+    idle: flag("idle", false),
     sandwich: q.get("fn") ?? "",
   };
 }

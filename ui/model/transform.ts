@@ -154,8 +154,7 @@ export function applyTransform(p: Profile, tree: Tree, ids: FunctionIds, t: Tran
     return rebuild(p, tree, ids, (b, i, at) =>
       i === 0 || is(i) ? at : b.child(at, tree.frame[i]!));
   case "drop":
-    return rebuild(p, tree, ids, (b, i, at) =>
-      i === 0 ? 0 : at < 0 || is(i) ? -1 : b.child(at, tree.frame[i]!));
+    return withoutPaths(p, tree, ids, (frame) => !named || named[frame] === 1);
   case "focus":
     // Above the first frame of the function nothing is kept; -1 marks "not yet seen".
     return rebuild(p, tree, ids, (b, i, at) =>
@@ -197,6 +196,11 @@ export function applyTransform(p: Profile, tree: Tree, ids: FunctionIds, t: Tran
       return same && is(i) ? at : b.child(at, tree.frame[i]!);
     });
   }
+}
+
+/** The tree without paths to these frames. */
+export function withoutPaths(p: Profile, tree: Tree, ids: FunctionIds, is: (frame: number) => boolean): Tree {
+  return rebuild(p, tree, ids, (b, i, at) => i === 0 ? 0 : at < 0 || is(tree.frame[i]!) ? -1 : b.child(at, tree.frame[i]!));
 }
 
 /** Outermost nodes of the functions of that name. */

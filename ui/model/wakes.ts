@@ -141,12 +141,12 @@ const MOST_NODES = 9;
 const POOL = 3;
 export const INTERRUPT = "an interrupt";
 
-/** Waits that nobody was seen to end are in `all` only. */
+/** Waits that nobody was seen to end are in `all` only; for a CPU a thread waits without that anybody has to do something. */
 export function readWakes(p: Profile, idle: boolean): Wakes {
   const chains = new Map<string, Wakes["chains"][number]>();
   let [known, all] = [0, 0];
   eachWait(p, (w) => {
-    if (w.wait?.id === "RUNNING" || (w.wait?.id === "IDLE" && !idle))
+    if (w.wait?.id === "RUNNING" || w.wait?.id === "RUNNABLE" || (w.wait?.id === "IDLE" && !idle))
       return;
     all += w.value;
     if (w.wakers.length === 0)

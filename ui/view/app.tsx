@@ -9,7 +9,7 @@
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { colouring, showsWaits } from "../draw/colour.ts";
 import type { Theme } from "../draw/colour.ts";
-import type { CodeOf } from "../model/address.ts";
+import type { CodeOf, Filter } from "../model/address.ts";
 import type { Factors } from "../model/cost.ts";
 import { functionIds } from "../model/functions.ts";
 import { baseScale, weigh } from "../model/layout.ts";
@@ -20,11 +20,13 @@ import type { ColourBy, Panes, ViewState } from "../model/state.ts";
 import { samplesPerValue } from "../model/stats.ts";
 import type { Losses } from "../model/stats.ts";
 import { count, percent, value } from "../model/text.ts";
-import { applyTransform, invert } from "../model/transform.ts";
+import { applyTransform, invert, withoutPaths } from "../model/transform.ts";
 import type { Transform } from "../model/transform.ts";
 import { findPath, frameName, GROUP, NONE, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
-import { frameKind, valueType } from "../model/vocab.ts";
+import { frameKind, valueType, WAIT_LABEL, waitOfFrame } from "../model/vocab.ts";
+import { profileWaits, splitIdle } from "../model/waits.ts";
+import { readWakes, wokenBy } from "../model/wakes.ts";
 import { Crumbs, Legend, Quality } from "./bar.tsx";
 import { Card, interval } from "./card.tsx";
 import { copy } from "./copy.ts";
@@ -38,12 +40,16 @@ import type { Item } from "./menu.tsx";
 import { useNode } from "./node.ts";
 import { SandwichView } from "./sandwich.tsx";
 import { FunctionList } from "./table.tsx";
+import { WaitPanel } from "./waits.tsx";
+import type { Waits } from "./waits.tsx";
 
 const WIDE = "(min-width: 1000px)";
 const ALL: Span = { first: 0, last: 0 };
 
 interface Props {
   profile: Profile;
+  /** The profile is a file's: the page has all that is known of it. */
+  file?: boolean;
   /** Replaces the text for a file without samples. */
   nothing?: preact.JSX.Element;
   /** Keys of the surrounding page, for the sheet of keys. */
@@ -119,15 +125,33 @@ function useHash(): [ViewState, (change: Partial<ViewState>, entry?: boolean) =>
   return [state, change];
 }
 
+/** The profile without the paths to waits for work. */
+function withoutIdlePaths(p: Profile): Profile {
+  const idle = (f: number): boolean => waitOfFrame(p.kinds[p.frames.kind[f]!]?.name ?? "", frameName(p, f))?.id === "IDLE";
+  return p.tree.frame.some(idle) ? { ...p, tree: withoutPaths(p, p.tree, functionIds(p), idle) } : p;
+}
+
+/** The category that a transform keeps alone, as a filter. */
+function keptWaits(transforms: Transform[]): Filter[] {
+  const kept = transforms.find((t) => t.op === "keep" && t.name !== undefined && waitOfFrame("wait", t.name));
+  return kept ? [{ label: WAIT_LABEL, value: waitOfFrame("wait", kept.name!)!.name, not: false }] : [];
+}
+
 export function App(p: Props): preact.JSX.Element {
   const [state, change] = useHash();
+  const inFile = p.file === true && p.profile.tree.base === null;
   const [menu, setMenu] = useState<{ spot: Spot; at: Place } | null>(null);
   const [hover, setHover] = useState<Hover | null>(null);
   // The profile under an open menu or card stays until it is closed.
   const held = useRef(p.profile);
   if (!menu && !hover?.touch)
     held.current = p.profile;
-  const profile = held.current;
+  const whole = held.current;
+  // A server leaves out the time of idle threads; in a file the page does.
+  const profile = useMemo(() => inFile && !state.idle ? withoutIdlePaths(whole) : whole, [whole, inFile, state.idle]);
+  const ofWaits = useMemo((): Waits | null => inFile && showsWaits(whole)
+    ? { ...splitIdle(profileWaits(whole), state.idle), objects: null, wakes: state.waits === "wakers" ? readWakes(whole, state.idle) : null } : null,
+                          [whole, inFile, state.idle, state.waits]);
   const systemDark = useMedia("(prefers-color-scheme: dark)");
   const wide = useMedia(WIDE);
   const theme: Theme = state.theme ?? (systemDark ? "dark" : "light");
@@ -244,11 +268,11 @@ export function App(p: Props): preact.JSX.Element {
     if (code)
       p.onCode?.(code);
   };
-  const onWait = p.onWait ?? ((name: string): void => {
-    const is = (t: Transform): boolean => t.op === "keep" && t.name === `[${name}]`;
-    change({ zoom: "", transforms: state.transforms.some(is) ? state.transforms.filter((t) => !is(t))
-      : [...state.transforms, { op: "keep", name: `[${name}]` }] }, true);
-  });
+  const keeps = (name: string): boolean => state.transforms.some((t) => t.op === "keep" && t.name === name);
+  /** Only whole paths through the frame, or again all. */
+  const keep = (name: string): void => change({ zoom: "", transforms: keeps(name) ? state.transforms.filter((t) => t.op !== "keep" || t.name !== name)
+    : [...state.transforms, { op: "keep", name }] }, true);
+  const onWait = p.onWait ?? ((name: string): void => keep(`[${name}]`));
   const turn = (): void => change({ inverted: !state.inverted, zoom: "" }, true);
   const nextPanes = (): void => change({ panes: panes === "both" ? "picture" : panes === "picture" ? "table" : "both" });
 
@@ -404,6 +428,10 @@ export function App(p: Props): preact.JSX.Element {
                   onClick={() => change({ theme: theme === "dark" ? "light" : "dark" })}>{theme === "dark" ? "☀" : "☾"}</button>
           <button class="icon" aria-label="Help" title="Keys (?)" onClick={() => setHelp(true)}>?</button>
         </div>
+        {ofWaits && <div class="file-waits"><WaitPanel waits={ofWaits} view={state.waits} views={["category", "wakers"]}
+          onView={(v) => change({ waits: v })} showIdle={state.idle} onIdle={(idle) => change({ idle, zoom: "" }, true)} filters={keptWaits(state.transforms)}
+          type={valueType(meta.type, meta.unit)} ms={0} dark={theme === "dark"} onChoose={onWait}
+          isWake={(layer, name) => keeps(layer === 0 ? name : wokenBy(name))} onWake={(layer, name) => keep(layer === 0 ? name : wokenBy(name))} /></div>}
       </header>
       {state.sandwich === "" &&
         <Crumbs profile={profile} tree={tree} zoom={zoom} transforms={state.transforms} onZoom={onZoom}

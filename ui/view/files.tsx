@@ -86,6 +86,6 @@ export function Files(p: { source: Source; keys: Keys; dropped: File[] }): preac
         {typeof shown === "string" ? <p>{showable(shown)}</p>
           : <p>pprof, OTLP, JFR, perf script, folded stacks, speedscope: any format that <code>culprit convert</code> reads, compressed or not.
             Open two files to compare them. Nothing is stored.</p>}</div>
-      : <App profile={shown} keys={p.keys} />}
+      : <App file profile={shown} keys={p.keys} />}
   </div>;
 }

@@ -26,7 +26,7 @@ async function boot(): Promise<void> {
     performance.measure("payload", { start: from });
     // The text may be large and is not needed any more.
     data.remove();
-    render(<App profile={profile} />, root);
+    render(<App file profile={profile} />, root);
   } catch (e) {
     fail(root, e instanceof Error ? e.message : String(e));
     if (!(e instanceof DataError))

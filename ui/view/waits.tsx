@@ -158,6 +158,9 @@ function Objects(p: Props): preact.JSX.Element {
 const ROW = 26;
 const GAP = 6;
 const FIRST_LAYERS = 2;
+const MOST_LAYER = 380;
+/** From this width on a node has its time, too. */
+const WITH_TIME = 130;
 
 /** Layers of threads, from those that woke others on the left to those that waited on the right. */
 function Wakers(p: Props & { wakes: Wakes }): preact.JSX.Element {
@@ -166,19 +169,21 @@ function Wakers(p: Props & { wakes: Wakes }): preact.JSX.Element {
   const [layers, setLayers] = useState(FIRST_LAYERS);
   const g = useMemo(() => wakeGraph(wakes, open, layers), [wakes, open, layers]);
   const box = useRef<HTMLDivElement>(null);
-  const [width, setWidth] = useState(0);
+  const [space, setSpace] = useState(0);
   const [over, setOver] = useState(-1);
   useLayoutEffect(() => {
-    const o = new ResizeObserver(() => setWidth(box.current?.clientWidth ?? 0));
+    const o = new ResizeObserver(() => setSpace(box.current?.clientWidth ?? 0));
     o.observe(box.current!);
     return () => o.disconnect();
   }, []);
+  const width = Math.min(space, g.layers * MOST_LAYER);
   const time = (v: number): string => value(v, p.type.unit, p.type.name);
   const nameOf = (n: WakeNode): string => n.kind === "rest" ? `${count(n.names)} others` : n.name === "" ? "no name"
     : n.name === INTERRUPT && n.layer > 0 ? "interrupt" : showable(n.name) + (n.kind === "pool" ? ` ×${n.names}` : "");
   const rows = Math.max(0, ...g.nodes.map((n) => n.at + 1));
   const height = rows * (ROW + GAP) + 22;
   const most = Math.max(1, ...g.nodes.map((n) => n.value));
+  const heaviest = Math.max(0, ...g.edges.map((e) => e.value));
   const wide = Math.max(56, Math.min(190, width / g.layers * 0.6));
   const x = (n: WakeNode): number => g.layers < 2 ? 0 : (width - wide) * (1 - n.layer / (g.layers - 1));
   const y = (n: WakeNode): number => 20 + n.at * (ROW + GAP);
@@ -191,7 +196,7 @@ function Wakers(p: Props & { wakes: Wakes }): preact.JSX.Element {
   const near = (e: WakeEdge): boolean => over < 0 || e.by === over || e.who === over;
   const text = (n: WakeNode): string => {
     const all = nameOf(n);
-    const fit = Math.max(3, Math.floor((wide - (wide < 110 ? 10 : 62)) / 6.4));
+    const fit = Math.max(3, Math.floor((wide - (wide < WITH_TIME ? 10 : 62)) / 6.4));
     return all.length > fit ? all.slice(0, fit - 1) + "…" : all;
   };
   const head = (layer: number): string => layer === 0 ? "waited" : layer === 1 ? "ended the waits" : "woke these";
@@ -207,7 +212,7 @@ function Wakers(p: Props & { wakes: Wakes }): preact.JSX.Element {
           const [x0, y0, x1, y1] = [x(a) + wide, y(a) + ROW / 2, x(b), y(b) + ROW / 2];
           const mid = (x0 + x1) / 2;
           return <path key={`${e.by} ${e.who}`} d={`M${x0} ${y0}C${mid} ${y0} ${mid} ${y1} ${x1} ${y1}`} fill="none"
-                       stroke={e.wait ? p.dark ? e.wait.dark : e.wait.light : "var(--soft)"} stroke-opacity={near(e) ? 0.85 : 0.15}
+                       stroke={e.wait ? p.dark ? e.wait.dark : e.wait.light : "var(--soft)"} stroke-opacity={!near(e) ? 0.1 : over >= 0 || e.value > heaviest / 20 ? 0.85 : 0.35}
                        stroke-width={Math.max(1, e.value / most * (ROW - 2))}>
             <title>{`${nameOf(a)} woke ${nameOf(b)} after ${time(e.value)}`}</title></path>;
         })}</g>
@@ -223,7 +228,7 @@ function Wakers(p: Props & { wakes: Wakes }): preact.JSX.Element {
             }}>
           <title>{`${nameOf(n)}, ${time(n.value)}${n.kind === "thread" ? ": click to show only these waits" : n.kind === "pool" ? ": click to tell the threads apart" : ""}`}</title>
           <rect width={wide} height={ROW} rx={4} />
-          <text x={7} y={17}>{text(n)}</text>{wide >= 110 && <text class="time" x={wide - 6} y={17}>{time(n.value)}</text>}</g>)}
+          <text x={7} y={17}>{text(n)}</text>{wide >= WITH_TIME && <text class="time" x={wide - 6} y={17}>{time(n.value)}</text>}</g>)}
       </svg>}
       <p class="soft">{wakes.known < wakes.all ? `For ${percent(known)} of the time that was waited (${time(wakes.known)} of ${time(wakes.all)}) it is known who ended the wait.`
         : "Who ended the wait is known for all of the time."}</p>
