@@ -23,14 +23,15 @@ export async function sendSpans(url, service, spans) {
 }
 
 /**
- * samples: [[trace, span (0: none), "leaf;...;root", ms, time, what was waited for]]; files: function → [file, line]; report: labels of
+ * samples: [[trace, span (0: none), "leaf;...;root", ms, time, what was waited for, or attributes of the sample by name]]; files: function → [file, line]; report: labels of
  * the agent; kind: the type, without a period unless it is CPU time.
  */
 export async function sendSamples(url, service, samples, files = {}, report = {}, kind = "cpu") {
   const strings = [""], links = [{}], functions = [""], stacks = ["[]"];
   const index = (table, value) => (table.includes(value) ? table.indexOf(value) : table.push(value) - 1);
   const known = ["{}"];
-  const waits = [""];
+  // The second is that of frames that are no code.
+  const attributesOf = ["", JSON.stringify(["profile.frame.type", "note"])];
   const rows = samples.map(([trace, span, frames, ms, at, wait]) => {
     const link = trace ? { traceId: hex(trace, 32), spanId: hex(span, 16) } : {};
     const key = JSON.stringify(link);
@@ -40,18 +41,22 @@ export async function sendSamples(url, service, samples, files = {}, report = {}
       links.push(link);
     }
     return { stackIndex: index(stacks, JSON.stringify(frames.split(";").map((f) => index(functions, f)))), linkIndex,
-      ...wait ? { attributeIndices: [index(waits, wait)] } : {}, values: [String(ms * 1e6)], timestampsUnixNano: [`${at}000000`] };
+      attributeIndices: Object.entries(typeof wait === "object" ? wait : wait ? { wait } : {}).map((a) => index(attributesOf, JSON.stringify(a))), values: [String(ms * 1e6)], timestampsUnixNano: [`${at}000000`] };
   });
   const [cpu, ns] = [index(strings, kind), index(strings, "nanoseconds")];
   const type = { typeStrindex: cpu, unitStrindex: ns };
-  const attributes = waits.map((w) => (w ? { keyStrindex: index(strings, "wait"), value: { stringValue: w } } : {}));
+  const attributes = attributesOf.map((a) => {
+    const [key, value] = a ? JSON.parse(a) : [];
+    return a ? { keyStrindex: index(strings, key), value: typeof value === "number" ? { intValue: String(value) } : { stringValue: value } } : {};
+  });
   const table = functions.map((f) => ({ nameStrindex: index(strings, f), filenameStrindex: index(strings, files[f]?.[0] ?? "") }));
   await post(`${url}v1development/profiles`, {
     resourceProfiles: [{ resource: { attributes: [text("service.name", service)] }, scopeProfiles: [{
       scope: { attributes: Object.entries(report).map(([k, v]) => text(k, String(v))) }, profiles: [{
       sampleType: type, samples: rows, ...kind === "cpu" ? { period: "10000000", periodType: type } : {}, timeUnixNano: `${samples[0][4]}000000` }] }] }],
     dictionary: { mappingTable: [{}], attributeTable: attributes, linkTable: links, stackTable: stacks.map((s) => ({ locationIndices: JSON.parse(s) })),
-      locationTable: functions.map((f, i) => (i ? { lines: [{ functionIndex: i, line: String(files[f]?.[1] ?? 0) }] } : {})),
+      locationTable: functions.map((f, i) => (i ? { lines: [{ functionIndex: i, line: String(files[f]?.[1] ?? 0) }],
+        ...f.startsWith("[woken by ") ? { attributeIndices: [1] } : {} } : {})),
       functionTable: table, stringTable: strings },
   });
 }

@@ -88,6 +88,13 @@ export async function open(path, options = {}) {
   return openUrl(pathToFileURL(path).href, options);
 }
 
+/** The same of the text of a page. */
+export async function openHtml(html, options = {}) {
+  const path = join(folder, `${++made}.html`);
+  writeFileSync(path, html);
+  return open(path, options);
+}
+
 /** The same of a server's page: requests to it are as they should be. */
 export async function openUrl(url, { hash = "", width = 1280, height = 720, dark = false, touch = false, said = null } = {}) {
   const context = await (await launch()).newContext({

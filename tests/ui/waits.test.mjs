@@ -5,7 +5,7 @@ import { after, before, test } from "node:test";
 import { readFileSync } from "node:fs";
 import { readTable } from "../../ui/vocab.mjs";
 import { sendSamples } from "./otlp.mjs";
-import { cannot, openUrl, top, until } from "./page.mjs";
+import { cannot, openHtml, openUrl, top, until } from "./page.mjs";
 import { closeAll, serve } from "./serve.mjs";
 
 const skip = cannot() || false;
@@ -25,8 +25,27 @@ before(async () => {
   await sendSamples(s.url, "shop", [
     ...many(12, (at) => [0, 0, "futex;buy;main", 1000, at, "lock"]), ...many(6, (at) => [0, 0, "recv;buy;main", 500, at, "network"]),
     ...many(3, (at) => [0, 0, "recv;buy;main", 1000, at, "runnable"])], {}, {}, "off_cpu");
+  await sendThreads();
   await sendSamples(s.url, "db", many(4, (at) => [0, 0, "read;main", 500, at, "disk"]), {}, {}, "off_cpu");
 });
+/* Another time, with threads that are known for long: their ids are labels. */
+const T2 = T - 600000;
+const RANGE2 = `from=${T2}&to=${T2 + 60000}`;
+const THREADS = { "worker-1": 101, "worker-2": 102, owner: 103, pool: 104 };
+const who = (thread, more = {}) => ({ "thread.name": thread, "thread.id": THREADS[thread], "process.pid": 100, ...more });
+const RELEASED = "run;pay;pthread_mutex_unlock;[woken by owner];futex_wait;pthread_mutex_lock;buy;main";
+
+async function sendThreads() {
+  await sendSamples(s.url, "pay", Object.keys(THREADS).map((t) => [0, 0, "main", 1, T2 - 60000, who(t, { wait: "lock" })]), {}, {}, "off_cpu");
+  const lock = { wait: "lock", lock: "0xa1", owner: "103" };
+  await sendSamples(s.url, "pay", [
+    [0, 0, RELEASED, 10000, T2 + 20000, who("worker-1", lock)], [0, 0, RELEASED, 4000, T2 + 18000, who("worker-2", lock)],
+    [0, 0, "[woken by an interrupt];syscall;ask;main", 2000, T2 + 30000, who("worker-1", { wait: "network", peer: "10.0.0.9:5432" })],
+    [0, 0, "nap;pay;run", 3000, T2 + 16000, who("owner", { wait: "sleep" })],
+    [0, 0, "take;pool", 30000, T2 + 40000, who("pool", { wait: "idle" })]], {}, {}, "off_cpu");
+  await sendSamples(s.url, "pay", [[0, 0, "spin;pay;run", 50, T2 + 17000, who("owner")]]);
+}
+
 after(async () => {
   await s?.stop();
   await closeAll();
@@ -57,7 +76,11 @@ const choose = async (p, name) => {
 };
 const rows = async (p) => (await p.page.locator(".waits tbody tr").evaluateAll((trs) => trs.map((tr) =>
   [...tr.children].map((td) => td.innerText.replace(/\s+/g, " ").trim()))));
-const openTable = (p) => p.page.locator(".of-waits summary").click();
+const tab = async (p, name) => {
+  await p.page.locator(".wait-bar").getByRole("button", { name, exact: true }).click();
+  await p.settled();
+};
+const openTable = (p) => tab(p, "by category");
 
 it("CPU, waiting, and both in one flame graph", async () => {
   const p = await see(`service=shop&${RANGE}`);
@@ -133,3 +156,176 @@ for (const dark of [false, true])
     await p.shot(`waiting-colours-${dark ? "dark" : "light"}`);
     await p.done();
   });
+
+/* ---- lanes ---- */
+
+const PAY = `service=pay&type=${encodeURIComponent(OFF)}&${RANGE2}`;
+const HEX = (c) => `#${c.map((v) => v.toString(16).padStart(2, "0")).join("")}`;
+/** The colour of a thread's lane in the middle of the second `at`, at the share `up` of its height; "" for none. */
+const laneColour = (p, thread, at, up = 0.5) => p.page.locator(".state-lanes .lane", { hasText: thread }).locator("canvas").evaluate((c, [s, y]) => {
+  const d = c.getContext("2d").getImageData((s + 0.5) / 60 * c.width, (1 - y) * c.height, 1, 1).data;
+  return d[3] === 0 ? [] : [...d.slice(0, 3)];
+}, [at, up]).then((c) => (c.length ? HEX(c) : ""));
+const laneNames = (p) => p.page.locator(".state-lanes button.n").allInnerTexts().then((all) => all.map((t) => t.replace(/\s+/g, " ").trim()));
+
+for (const dark of [false, true])
+  it(`lanes of threads: what each did, second by second, ${dark ? "dark" : "light"}`, async () => {
+    const p = await see(`${PAY}&chart=threads`, { dark });
+    const of = (name) => COLOURS[name][dark ? "dark" : "light"];
+    // Who waited longest first; a thread without work waited for nothing.
+    assert.deepEqual(await laneNames(p), ["worker-1 101", "worker-2 102", "owner 103", "pool 104"]);
+    // The times are those of the waits, which are stored with their ends.
+    for (const [thread, at, state] of [["worker-1", 9, ""], ["worker-1", 10, "lock"], ["worker-1", 15, "lock"], ["worker-1", 19, "lock"], ["worker-1", 21, ""],
+      ["worker-1", 28, "network"], ["worker-1", 29, "network"], ["worker-1", 31, ""], ["worker-2", 13, ""], ["worker-2", 14, "lock"], ["owner", 13, "sleep"],
+      ["owner", 15, "sleep"], ["pool", 20, ""]])
+      assert.equal(await laneColour(p, thread, at), state && of(state), `${thread} ${at}`);
+    // It ran for a twentieth of that second, which is less than a whole row of pixels.
+    const ran = await laneColour(p, "owner", 16, 0.02);
+    const far = [1, 3, 5].map((i) => Math.abs(parseInt(ran.slice(i, i + 2), 16) - parseInt(of("running").slice(i, i + 2), 16)));
+    assert.ok(Math.max(...far) <= 3, ran);
+    assert.equal(await laneColour(p, "owner", 16, 0.5), "");
+    await p.shot(`lanes-${dark ? "dark" : "light"}`);
+    // What is hidden is said, and shown if it is asked for.
+    const idle = p.page.getByRole("button", { name: "30.0 s of idle threads hidden" });
+    await idle.click();
+    await until("idle threads are shown", async () => params(p).get("idle") === "1" && await laneColour(p, "pool", 20) === of("idle"));
+    await until("in the flame graph, too", async () => /49\.0 s Waiting/.test(await quality(p)));
+    await p.page.getByRole("button", { name: "30.0 s of idle threads shown" }).click();
+    await until("they are hidden again", async () => /19\.0 s Waiting/.test(await quality(p)));
+    await p.done();
+  });
+
+it("a stretch of a lane is the thread's flame graph of that time", async () => {
+  const p = await see(`${PAY}&chart=threads`);
+  const strip = await p.page.locator(".state-lanes .lane", { hasText: "worker-1" }).locator("canvas").boundingBox();
+  const x = (second) => strip.x + (second + 0.5) / 60 * strip.width;
+  await p.page.mouse.move(x(11), strip.y + 8);
+  await p.painted();
+  assert.match(await p.page.locator(".strip-of output").innerText(), /lock 100 %/);
+  await p.page.mouse.down();
+  await p.page.mouse.move(x(13), strip.y + 8);
+  await p.page.mouse.up();
+  await p.settled();
+  // Up to the end of the wait that goes on: its sample is there.
+  assert.deepEqual([Number(params(p).get("from")), Number(params(p).get("to"))], [T2 + 11000, T2 + 20001]);
+  assert.deepEqual(params(p).getAll("is"), ["thread.name=worker-1"]);
+  await until("the sum is the thread's", async () => /10\.0 s Waiting/.test(await quality(p)));
+  assert.deepEqual(await legend(p), ["lock 100 %"]);
+  // The others are still there.
+  assert.deepEqual((await laneNames(p)).slice(0, 2), ["worker-1 101", "worker-2 102"]);
+  await p.page.goBack();
+  await until("all threads are back", async () => /19\.0 s Waiting/.test(await quality(p)));
+  await p.done();
+});
+
+it("a thread is found by its name; by keyboard", async () => {
+  const p = await see(`${PAY}&chart=threads`);
+  await p.page.getByLabel("Find a thread by name or id").fill("ker-2");
+  await until("one is found", async () => (await laneNames(p)).join() === "worker-2 102");
+  assert.equal(params(p).get("lane"), "ker-2");
+  await p.page.getByLabel("Find a thread by name or id").fill("nobody");
+  await until("it says that there is none", async () => /None of 4 threads/.test(await p.page.locator(".state-lanes").innerText()));
+  const q = await see(`${PAY}&chart=threads&lane=owner`);
+  const lane = q.page.locator(".strip-of");
+  assert.match(await lane.getAttribute("aria-label"), /^owner: running 50\.0 ms, sleep 3\.00 s\./);
+  await lane.focus();
+  await q.key("Home", ...Array(13).fill("ArrowRight"), "Shift+ArrowRight", "Enter");
+  await until("the thread's time is shown", async () => /3\.00 s Waiting/.test(await quality(q)));
+  assert.deepEqual([params(q).get("from"), params(q).getAll("is")], [String(T2 + 13000), ["thread.name=owner"]]);
+  await p.done();
+  await q.done();
+});
+
+/* ---- tables by lock and peer ---- */
+
+const cells = (p) => p.page.locator(".waits tbody tr").evaluateAll((trs) => trs.map((tr) => [...tr.children].map((td) => td.innerText.replace(/\s+/g, " ").trim())));
+
+it("a table of locks: who waits, who has it, in which function, who released it", async () => {
+  const p = await see(PAY);
+  await tab(p, "by lock");
+  assert.equal(params(p).get("waits"), "lock");
+  assert.deepEqual(await cells(p), [["0xa1", "14.0 s", "100 %", "2", "2 worker-1 +1", "owner", "buy", "owner in pay"]]);
+  await p.shot("locks");
+  await p.page.locator(".waits button", { hasText: "0xa1" }).click();
+  await until("only the lock is shown", async () => /14\.0 s Waiting/.test(await quality(p)));
+  assert.deepEqual(params(p).getAll("is"), ["lock=0xa1"]);
+  // What the owner did meanwhile: it slept, and ran.
+  await p.page.locator(".waits td button", { hasText: "owner" }).click();
+  await until("only the owner is shown", async () => /3\.05 s Wall clock/.test(await quality(p)));
+  assert.deepEqual([params(p).getAll("is"), params(p).get("type")], [["thread.id=103"], `process_cpu:cpu:nanoseconds:cpu:nanoseconds+${OFF}`]);
+  assert.deepEqual(await legend(p), ["sleep 98.4 %", "running 1.6 %"]);
+  await p.done();
+});
+
+it("a table of peers, and what there is not", async () => {
+  const p = await see(`${PAY}&waits=peer`);
+  assert.deepEqual(await cells(p), [["10.0.0.9:5432", "2.00 s", "100 %", "1", "1 worker-1", "ask", "an interrupt"]]);
+  await p.page.locator(".waits button", { hasText: "10.0.0.9" }).click();
+  await until("only the peer is shown", async () => /2\.00 s Waiting/.test(await quality(p)));
+  await p.done();
+  const shop = await see(`service=shop&type=${encodeURIComponent(OFF)}&${RANGE}&waits=lock`);
+  assert.match(await shop.page.locator(".of-waits .none").innerText(), /samples do not say which/);
+  await tab(shop, "who woke whom");
+  assert.match(await shop.page.locator(".of-waits .none").innerText(), /Nobody is known.*--wakers/);
+  await shop.done();
+  const db = await see(`service=db&type=${encodeURIComponent(OFF)}&${RANGE}&waits=lock`);
+  assert.match(await db.page.locator(".of-waits .none").innerText(), /No thread waited for a lock/);
+  await db.done();
+});
+
+/* ---- who woke whom ---- */
+
+it("who woke whom: threads, time, and a click", async () => {
+  const p = await see(`${PAY}&waits=wakers`);
+  const nodes = async () => (await p.page.locator(".wakes .node").evaluateAll((all) => all.map((g) => g.getAttribute("aria-label"))));
+  assert.deepEqual(await nodes(), ["worker-1 waited, 12.0 s", "worker-2 waited, 4.00 s", "owner ended the waits, 14.0 s", "interrupt ended the waits, 2.00 s"]);
+  // The sleeper's waker is not known.
+  assert.match(await p.page.locator(".wakes").innerText(), /For 84\.2 % of the time that was waited \(16\.0 s of 19\.0 s\)/);
+  await p.page.locator(".wakes summary").click();
+  assert.deepEqual(await cells(p), [["worker-1", "owner", "1", "10.0 s", "52.6 %", "lock"], ["worker-2", "owner", "1", "4.00 s", "21.1 %", "lock"],
+    ["worker-1", "interrupt", "1", "2.00 s", "10.5 %", "network"]]);
+  await p.shot("wakers");
+  await p.page.locator(".wakes .node", { hasText: "owner" }).click();
+  await until("only what the owner ended is shown", async () => /14\.0 s Waiting/.test(await quality(p)));
+  assert.equal(params(p).get("stacks"), 'fn="[woken by owner]"');
+  await p.page.locator(".wakes .node", { hasText: "worker-2" }).focus();
+  await p.key("Enter");
+  await until("of one thread", async () => /4\.00 s Waiting/.test(await quality(p)));
+  assert.deepEqual(params(p).getAll("is"), ["thread.name=worker-2"]);
+  await p.done();
+});
+
+it("all of it fits on a phone", async () => {
+  for (const waits of ["lock", "wakers", "category"]) {
+    const p = await see(`${PAY}&chart=threads&waits=${waits}`, { width: 390, height: 844 });
+    assert.ok(await p.page.evaluate(() => document.scrollingElement.scrollWidth) <= 390, waits);
+    const strip = await p.page.locator(".strip-of canvas").first().boundingBox();
+    assert.ok(strip.width > 120 && strip.x + strip.width <= 390, `${strip.width}`);
+    // The flame graph has room, if one scrolls there.
+    assert.ok((await p.page.locator(".live-page").boundingBox()).height >= 290);
+    await p.shot(`waits-phone-${waits}`);
+    await p.done();
+  }
+});
+
+it("in a file: categories, who woke whom, and idle threads apart", async () => {
+  const r = await fetch(`${s.url}api/v1/export?format=html&type=${encodeURIComponent(OFF)}&from=${T2}&to=${T2 + 60000}&query=${encodeURIComponent('{service.name="pay"}')}`);
+  const p = await openHtml(await r.text());
+  assert.match(await quality(p), /19\.0 s Waiting/);
+  await p.page.getByRole("button", { name: "by category" }).click();
+  assert.deepEqual((await cells(p)), [["lock", "14.0 s", "73.7 %"], ["sleep", "3.00 s", "15.8 %"], ["network", "2.00 s", "10.5 %"]]);
+  await p.page.locator(".waits button", { hasText: "network" }).click();
+  await p.painted();
+  assert.deepEqual(await legend(p), ["network 100 %"]);
+  await p.page.locator(".waits button", { hasText: "network" }).click();
+  await p.page.getByRole("button", { name: "30.0 s of idle threads hidden" }).click();
+  await until("idle threads are shown", async () => /49\.0 s Waiting/.test(await quality(p)));
+  assert.match(await p.hash(/idle/), /idle=1&?|waits=category/);
+  await p.page.getByRole("button", { name: "who woke whom" }).click();
+  assert.deepEqual(await p.page.locator(".wakes .node").evaluateAll((all) => all.map((g) => g.getAttribute("aria-label"))),
+                   ["pay waited, 16.0 s", "owner ended the waits, 14.0 s", "interrupt ended the waits, 2.00 s"]);
+  await p.page.locator(".wakes .node", { hasText: "owner" }).click();
+  await until("only what the owner ended", async () => (await legend(p)).join() === "lock 100 %");
+  await p.shot("waits-file");
+  await p.done();
+});

@@ -56,7 +56,7 @@ export function fromFolded(lines: string[]): Profile {
   const base: number[] = [];
   const walk = (n: Node, d: number): void => {
     const [, bare, suffix] = /^([^]*?)(_\[[kij]\])?$/.exec(n.name)!;
-    const kind = suffix === "_[k]" ? 1 : suffix === "_[j]" ? 3 : bare!.startsWith("[truncated") ? 4
+    const kind = suffix === "_[k]" ? 1 : suffix === "_[j]" ? 3 : /^\[(truncated|woken by )/.test(bare!) ? 4
       : waitOfFrame("wait", bare!) ? 5 : 2;
     const flags = (suffix === "_[i]" ? INLINED : 0) | (d < 2 ? GROUP : 0);
     const key = `${bare} ${kind} ${flags}`;
