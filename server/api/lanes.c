@@ -5,7 +5,6 @@
 #include "base/cleanup.h"
 #include "base/vocab.h"
 #include "server/api/internal.h"
-#include "server/query/lanes.h"
 
 #define DEFAULT_COLUMNS 200
 #define DEFAULT_LANES 40

@@ -5,7 +5,7 @@
  * samples of one series and millisecond are n such waits of v / n. What stands for several short
  * waits is spread over the time that it stands for, and a clock's sample over its period.
  */
-#include "server/query/lanes.h"
+#include "server/query/query.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -177,6 +177,38 @@ int query_points(struct store *s, const struct query *q, bool of_spans, const ch
 		 size_t n_group_by, struct query_points *ret, struct diag *reterr_diag);
 void query_points_deinit(struct query_points *p);
 
+/* What a thread did in each part of a range: it ran, or waited for something. */
+struct query_lane {
+	char *service, *thread, *id, *process; /* owned; "" = unknown */
+	s64 sums[WAIT_N];		       /* in the range; by enum wait */
+	s64 *columns[WAIT_N];		       /* owned; NULL: nothing of it */
+	u64 *until;			       /* owned; ends of waits, see query_lanes() */
+	bool used;			       /* it has samples */
+};
+
+struct query_lanes {
+	vec(struct query_lane) lanes; /* who waited longest first, without waits for work */
+	size_t n_threads;	      /* how many there are */
+	size_t n_found;		      /* and with the text in their names */
+	u64 column_ms;
+	size_t n_columns;
+	bool damaged;
+	u32 limited; /* of enum profile_limited */
+};
+
+/*
+ * A lane for each thread, which is a series' service.name, thread.name and thread.id; of a sum of
+ * two types, both (struct query.also). Threads of one name without ids are one lane, which is that
+ * of the thread with an id if only one has the name. A wait is stored with the time at which it
+ * ended: here it is where it was, so the scan goes beyond the range for waits that end later, and
+ * lane.until[i] is the end of the last wait that goes on after column i, ms since the epoch; 0:
+ * none. `find`: a text in a name or id of the thread or its service, NULL = any. At most `max`
+ * lanes.
+ */
+int query_lanes(struct store *s, const struct query *q, u64 column_ms, const char *find, size_t max,
+		struct query_lanes *ret, struct diag *reterr_diag);
+void query_lanes_deinit(struct query_lanes *l);
+
 /* The number of samples that the query selects; of all types if it has none. */
 int query_count(struct store *s, const struct query *q, u64 *ret_samples, struct diag *reterr_diag);
 
