@@ -513,7 +513,7 @@ static void append_categories(struct firefox_writer *w)
 		[WAIT_SLEEP] = "grey",	     [WAIT_FAULT] = "magenta",
 		[WAIT_CHILD] = "yellow",     [WAIT_POLL] = "brown",
 		[WAIT_RUNNABLE] = "orange",  [WAIT_STOPPED] = "darkgray",
-		[WAIT_OTHER] = "lightred"};
+		[WAIT_OTHER] = "lightred",   [WAIT_IDLE] = "transparent"};
 	static const struct {
 		const char *name, *color;
 	} categories[] = {[CATEGORY_OTHER] = {"Other", "grey"},
