@@ -265,6 +265,86 @@ static int put_base(struct payload *w)
 	return put_section(&w->body, "BASE", &s);
 }
 
+/* ---- samples of waits ---- */
+
+/* Beyond this the page has the tree only. */
+#define MAX_SAMPLES 200000
+
+static int put_text(struct payload *w, struct str *s, const char *text)
+{
+	u32 id = 0;
+	int r = add_text(w, text, &id);
+
+	varint_put(s, id);
+	return r;
+}
+
+/* What the page's tables and lanes tell apart; the category is in the tree. */
+static int put_thread(struct payload *w, u32 thread, struct str *s)
+{
+	static const char *const names[] = {"lock", "owner", "peer"};
+	const struct profile_thread *t = &w->p->threads.data[thread];
+	int r = put_text(w, s, profile_string(w->p, t->comm));
+
+	if (r == 0)
+		r = put_text(w, s, profile_string(w->p, t->thread_name));
+	varint_put(s, t->pid);
+	varint_put(s, t->tid);
+	for (size_t i = 0; i < ARRAY_SIZE(names) && r == 0; i++) {
+		const char *value = profile_label(w->p, t->attributes, names[i]);
+
+		r = put_text(w, s, value ? value : "");
+	}
+	return r;
+}
+
+static const u64 *leaf_of(const struct payload *w, const struct profile_sample *e)
+{
+	return e->thread < w->p->threads.n
+		       ? map_get(&w->tree->leaves, profile_leaf_key(e->stack, e->thread))
+		       : NULL;
+}
+
+/* The server's answers have threads for values of a label, which would tell no more than the tree. */
+static bool tells_threads(const struct profile *p)
+{
+	for (size_t i = 0; i < p->threads.n; i++)
+		if (p->threads.data[i].tid)
+			return true;
+	return false;
+}
+
+static int put_samples(struct payload *w)
+{
+	const struct profile *p = w->p;
+	u32 type = p->default_type < p->n_types ? p->default_type : 0;
+	_cleanup_str_ struct str s = {};
+	u64 n = 0, last_us = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < p->n_samples && w->tree->leaves.n; i++)
+		n += leaf_of(w, profile_sample(p, i)) != NULL;
+	if (!n || n > MAX_SAMPLES || w->tree->has_base)
+		return 0;
+	varint_put(&s, p->threads.n);
+	for (u32 i = 0; i < p->threads.n && r == 0; i++)
+		r = put_thread(w, i, &s);
+	varint_put(&s, n);
+	for (size_t i = 0; i < p->n_samples && r == 0; i++) {
+		const struct profile_sample *e = profile_sample(p, i);
+		const u64 *node = leaf_of(w, e);
+
+		if (!node)
+			continue;
+		varint_put(&s, *node);
+		varint_put(&s, e->thread);
+		varint_put_signed(&s, e->value[type]);
+		varint_put_signed(&s, (s64)(e->time_ns / 1000 - last_us));
+		last_us = e->time_ns / 1000;
+	}
+	return r < 0 ? r : put_section(&w->body, "SMPL", &s);
+}
+
 static void put_quality(struct json_writer *j, const struct profile_quality *q)
 {
 	/* lost = 0 is known only if the recorder counted lost samples. */
@@ -366,6 +446,8 @@ static int make_body(struct payload *w, const struct profile_write_options *o)
 		r = put_tree(w, frame);
 	if (r == 0)
 		r = put_base(w);
+	if (r == 0)
+		r = put_samples(w);
 	/* Last, because the others add to them. */
 	return r < 0 ? r : put_strings(w);
 }
@@ -400,6 +482,7 @@ static int put_payload(const struct profile *p, const struct profile_write_optio
 
 	/* The page scales the other side itself, and back. */
 	raw.normalize = false;
+	raw.tree.leaves = !o->base && profile_has_waits(p) && tells_threads(p);
 	r = profile_tree_for_writer(p, &raw, &tree);
 	if (r < 0)
 		return r;

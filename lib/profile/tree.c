@@ -41,6 +41,7 @@ struct builder {
 	struct map label_ids[2]; /* by kernel: name << 32 | line → label */
 	vec(struct build_node) nodes;
 	struct map children; /* parent << 32 | label → node */
+	struct map leaves;   /* stack << 32 | thread → node */
 };
 
 static void builder_deinit(struct builder *b)
@@ -51,6 +52,7 @@ static void builder_deinit(struct builder *b)
 	map_deinit(&b->label_ids[1]);
 	vec_deinit(&b->nodes);
 	map_deinit(&b->children);
+	map_deinit(&b->leaves);
 }
 #define _cleanup_builder_ __attribute__((cleanup(builder_deinit)))
 
@@ -190,19 +192,32 @@ static int emit_node(const struct builder *b, const struct pending *at, struct p
 	return vec_push(&t->nodes, out);
 }
 
+/* place[i]: where node i of the builder is in the tree. */
+static int place_leaves(const struct builder *b, const u32 *place, struct profile_tree *t)
+{
+	int r = 0;
+
+	map_foreach (&b->leaves, e)
+		if (r == 0)
+			r = map_put(&t->leaves, e->key, place[e->value]);
+	return r;
+}
+
 /* Takes the builder's strings. */
 static int builder_finish(struct builder *b, struct profile_tree **ret)
 {
 	_cleanup_profile_tree_ struct profile_tree *t = calloc(1, sizeof(*t));
 	struct pending at = {.node = 0, .parent = PROFILE_NONE, .depth = 0};
+	_cleanup_free_ u32 *place = calloc(b->nodes.n + 1, sizeof(u32));
 	pending_vec stack = {};
 	int r;
 
-	if (!t)
+	if (!t || !place)
 		return -ENOMEM;
 	r = vec_push(&stack, at);
 	while (stack.n && r == 0) {
 		at = stack.data[--stack.n];
+		place[at.node] = (u32)t->nodes.n;
 		r = quota_check(NULL);
 		if (r == 0)
 			r = emit_node(b, &at, t);
@@ -210,6 +225,8 @@ static int builder_finish(struct builder *b, struct profile_tree **ret)
 			r = push_children(b, &at, (u32)t->nodes.n - 1, &stack);
 	}
 	vec_deinit(&stack);
+	if (r == 0)
+		r = place_leaves(b, place, t);
 	if (r < 0)
 		return r;
 	for (size_t i = t->nodes.n - 1; i > 0; i--) {
@@ -232,6 +249,7 @@ void profile_tree_destroy(struct profile_tree *t)
 		return;
 	strtab_deinit(&t->strings);
 	vec_deinit(&t->nodes);
+	map_deinit(&t->leaves);
 	free(t);
 }
 
@@ -398,6 +416,8 @@ static int insert_group(struct from_profile *f, const struct profile_group *g, s
 	}
 	if (r == 0)
 		f->b->nodes.data[at].self += value;
+	if (r == 0 && f->o->leaves)
+		r = map_put(&f->b->leaves, profile_leaf_key(g->stack, g->thread), at);
 	return r;
 }
 

@@ -12,6 +12,7 @@ struct profile_tree_options {
 	bool by_line;	      /* frames of one function on different lines stay apart */
 	bool waits;	      /* what a thread waited for is a leaf such as [lock] */
 	bool no_inline;	      /* inlined frames are left out: their function is the caller */
+	bool leaves;	      /* profile_tree.leaves, too */
 	const u8 *drop_kinds; /* bool by enum frame_kind, or NULL */
 };
 
@@ -51,7 +52,13 @@ struct profile_tree {
 	vec(struct profile_node) nodes;
 	u32 depth;
 	bool has_base;
+	struct map leaves; /* stack << 32 | thread → node where its samples are */
 };
+
+static inline u64 profile_leaf_key(u32 stack, u32 thread)
+{
+	return (u64)stack << 32 | thread;
+}
 
 /* Builds the tree of value type p->default_type. */
 int profile_tree_build(const struct profile *p, const struct profile_tree_options *o,

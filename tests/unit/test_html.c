@@ -190,6 +190,51 @@ Test(html, comparison_holds_the_other_side_unscaled)
 	cr_assert_not_null(strstr(meta, "\"base_samples\":7"));
 }
 
+/* A wait of 2 µs for a lock, and one of 1 µs for it that ends 3 µs later. */
+static struct profile *two_waits(u32 tid)
+{
+	struct profile *p = profile_create();
+	u32 main_ = frame(p, "main", NULL, 0, FRAME_NATIVE, 0, 0), stack, thread_id;
+	struct profile_label labels[] = {{string(p, "wait"), string(p, "lock")},
+					 {string(p, "lock"), string(p, "0x10")},
+					 {string(p, "owner"), string(p, "9")}};
+	struct profile_thread t = {
+		.pid = 7, .tid = tid, .comm = string(p, "app"), .thread_name = string(p, "w")};
+
+	cr_assert_eq(profile_add_table_type(p, SAMPLE_TYPE_OFF_CPU), 0);
+	cr_assert_eq(profile_add_resource(p, labels, ARRAY_SIZE(labels), &t.attributes), 0);
+	cr_assert_eq(profile_add_thread(p, &t, &thread_id), 0);
+	cr_assert_eq(profile_add_stack(p, &main_, 1, &stack), 0);
+	cr_assert_eq(profile_add_sample(p, 5000, thread_id, stack, (s64[]){2000}), 0);
+	cr_assert_eq(profile_add_sample(p, 8000, thread_id, stack, (s64[]){1000}), 0);
+	return p;
+}
+
+Test(html, samples_of_waits_tell_thread_lock_and_time)
+{
+	_cleanup_profile_ struct profile *p = two_waits(8), *nobody = two_waits(0);
+	_cleanup_str_ struct str page = {}, without = {};
+	_cleanup_body_ struct body b = {}, c = {};
+	_cleanup_free_ char *got = NULL, *none = NULL;
+	/* The last node is [lock], below all, app and main; values are zigzag. */
+	static const u8 samples[] = {2, 3, 0, 0xa0, 0x1f, 10, 3, 0, 0xd0, 0x0f, 6};
+	size_t n;
+
+	write_page(p, NULL, &page);
+	b = unpack(&page);
+	got = section(&b, "SMPL", &n);
+	/* One thread: texts of process, thread; pid, tid; texts of lock, owner, peer. */
+	cr_assert_eq(n, 8 + sizeof(samples));
+	cr_assert_eq(got[0], 1);
+	cr_assert_eq(got[3], 7);
+	cr_assert_eq(got[4], 8);
+	cr_assert_eq(memcmp(got + 8, samples, sizeof(samples)), 0);
+	write_page(nobody, NULL, &without);
+	c = unpack(&without);
+	none = section(&c, "SMPL", &n);
+	cr_assert_eq(n, 0, "without threads the tree tells all");
+}
+
 Test(html, zero_lost_is_said_only_when_counted)
 {
 	_cleanup_profile_ struct profile *p = from_folded("app;main 1\n");

@@ -15,8 +15,8 @@ export type ViewName = (typeof VIEWS)[number];
 export const CHARTS = ["bars", "threads", "heat"] as const;
 export type ChartBy = (typeof CHARTS)[number];
 
-/** Tables of waits; "": none. */
-export const WAIT_VIEWS = ["", "category", "lock", "peer", "wakers"] as const;
+/** Tables of waits; "": none; threads: in a file, where there is no other place for lanes. */
+export const WAIT_VIEWS = ["", "category", "lock", "peer", "wakers", "threads"] as const;
 export type WaitView = (typeof WAIT_VIEWS)[number];
 
 /** label = value, or label != value. */
@@ -90,12 +90,12 @@ export const AGOS: [number, string][] = [
   [300, "5 min before"], [3600, "1 h before"], [86400, "1 day before"], [604800, "1 week before"],
 ];
 
-function putFilters(q: URLSearchParams, prefix: string, filters: Filter[]): void {
+export function putFilters(q: URLSearchParams, prefix: string, filters: Filter[]): void {
   for (const f of filters)
     q.append(prefix + (f.not ? "not" : "is"), `${f.label}=${f.value}`);
 }
 
-function putRange(q: URLSearchParams, prefix: string, range: Range | null): void {
+export function putRange(q: URLSearchParams, prefix: string, range: Range | null): void {
   if (range) {
     q.set(prefix + "from", String(range.from));
     q.set(prefix + "to", String(range.to));
@@ -150,7 +150,7 @@ function time(text: string | null): number {
   return text !== null && /^\d{1,15}$/.test(text) ? Number(text) : -1;
 }
 
-function takeRange(q: URLSearchParams, prefix: string): Range | null {
+export function takeRange(q: URLSearchParams, prefix: string): Range | null {
   const from = time(q.get(prefix + "from"));
   const to = time(q.get(prefix + "to"));
   return from >= 0 && to > from ? { from, to } : null;
@@ -162,7 +162,7 @@ export function askable(label: string): boolean {
 }
 
 /** Parses filters. Names of labels have no "=", values may. */
-function takeFilters(q: URLSearchParams, prefix: string): Filter[] {
+export function takeFilters(q: URLSearchParams, prefix: string): Filter[] {
   const out: Filter[] = [];
   for (const [key, text] of q) {
     const not = key === prefix + "not";

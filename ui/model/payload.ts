@@ -5,7 +5,7 @@
  * DataError that the page shows.
  */
 import { buildTree, DataError, GROUP, NONE } from "./tree.ts";
-import type { FrameTable, Kind, Mapping, Meta, Profile, Tree } from "./tree.ts";
+import type { FrameTable, Kind, Mapping, Meta, Profile, Samples, Tree } from "./tree.ts";
 
 const MAGIC = "CULPRIT1";
 
@@ -199,6 +199,20 @@ function readKinds(r: Reader, strings: string[]): Kind[] {
   return out;
 }
 
+function readSamples(r: Reader, strings: string[], nodes: number): Samples {
+  const str = (): string => strings[r.ids(1, strings.length)[0]!]!;
+  const threads = Array.from({ length: r.count() }, () => ({ process: str(), thread: str(), pid: r.varint(), tid: r.varint(), lock: str(), owner: str(), peer: str() }));
+  const n = r.count();
+  const s: Samples = { threads, node: new Uint32Array(n), thread: new Uint32Array(n), value: new Float64Array(n), us: new Float64Array(n) };
+  for (let i = 0, us = 0; i < n; i++) {
+    s.node[i] = r.ids(1, nodes)[0]!;
+    s.thread[i] = r.ids(1, threads.length)[0]!;
+    s.value[i] = r.zigzag();
+    s.us[i] = us += r.zigzag();
+  }
+  return s;
+}
+
 /** Parses the inflated body. */
 export function parseBody(bytes: Uint8Array): Profile {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -231,7 +245,8 @@ export function parseBody(bytes: Uint8Array): Profile {
   const meta = readMeta(new TextDecoder().decode(m.raw(m.end - m.at)), strings);
   // The root stands for everything whatever its frame says.
   frames.flags[tree.frame[0]!]! |= GROUP;
-  return { strings, kinds, mappings, frames, tree, meta };
+  const samples = sections.get("SMPL");
+  return { strings, kinds, mappings, frames, tree, meta, ...samples ? { samples: readSamples(samples, strings, tree.n) } : {} };
 }
 
 /** Base64 text of a zlib stream, as it stands in the page, to a profile. */

@@ -3,10 +3,11 @@
  * What a reader has chosen, as text for location.hash: short keys, only what differs from the
  * defaults, so that a link stays readable. Unknown keys are skipped, bad values read as defaults.
  */
-import { WAIT_VIEWS } from "./address.ts";
-import type { WaitView } from "./address.ts";
+import { putFilters, putRange, takeFilters, takeRange, WAIT_VIEWS } from "./address.ts";
+import type { Filter, WaitView } from "./address.ts";
 import type { SortKey } from "./functions.ts";
 import type { WidthBy } from "./layout.ts";
+import type { Range } from "./times.ts";
 import { OPS } from "./transform.ts";
 import type { Transform } from "./transform.ts";
 
@@ -38,13 +39,17 @@ export interface ViewState {
   /** In a file: the table of waits, and whether those without work are shown. */
   waits: WaitView;
   idle: boolean;
+  /** In a file: labels of samples, and their time. */
+  only: Filter[];
+  range: Range | null;
+  lane: string;
   /** Name of the function whose callers and callees are shown, "" for none. */
   sandwich: string;
 }
 
 export const DEFAULTS: ViewState = {
   zoom: "", search: "", icicle: false, inverted: false, narrow: false, panes: null, colour: null, theme: null, widthBy: "after",
-  normalise: null, sort: "self", descending: true, filter: "", transforms: [], waits: "", idle: false, sandwich: "",
+  normalise: null, sort: "self", descending: true, filter: "", transforms: [], waits: "", idle: false, only: [], range: null, lane: "", sandwich: "",
 };
 
 const PANES: Record<string, Panes> = { 0: "picture", 1: "both", 2: "table" };
@@ -81,6 +86,10 @@ export function encodeState(s: ViewState): string {
     q.set("waits", s.waits);
   if (s.idle)
     q.set("idle", "1");
+  if (s.lane)
+    q.set("lane", s.lane);
+  putFilters(q, "", s.only);
+  putRange(q, "", s.range);
   if (s.sandwich)
     q.set("fn", s.sandwich);
   return q.toString();
@@ -121,6 +130,9 @@ export function decodeState(hash: string): ViewState {
     transforms: q.getAll("x").map(parseTransform).filter((x) => x !== null),
     waits: oneOf(q.get("waits"), WAIT_VIEWS) ?? "",
     idle: flag("idle", false),
+    only: takeFilters(q, ""),
+    range: takeRange(q, ""),
+    lane: q.get("lane") ?? "",
     sandwich: q.get("fn") ?? "",
   };
 }

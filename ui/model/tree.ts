@@ -91,6 +91,16 @@ export interface Meta {
   normalise: boolean;
 }
 
+/** The samples of waits in a file. */
+export interface Samples {
+  threads: { process: string; thread: string; pid: number; tid: number; lock: string; owner: string; peer: string }[];
+  /** By sample: the node, the index of the thread, and the time of its end, µs since the epoch, 0: not known. */
+  node: Uint32Array;
+  thread: Uint32Array;
+  value: Float64Array;
+  us: Float64Array;
+}
+
 export interface Profile {
   strings: string[];
   kinds: Kind[];
@@ -98,6 +108,7 @@ export interface Profile {
   frames: FrameTable;
   tree: Tree;
   meta: Meta;
+  samples?: Samples;
 }
 
 export class DataError extends Error {}

@@ -7,6 +7,7 @@ import type { Profile } from "./tree.ts";
 import { WAIT_LABEL, waitNamed } from "./vocab.ts";
 import type { Wait } from "./vocab.ts";
 import { eachWait, ownFunction } from "./wakes.ts";
+import type { Waited } from "./wakes.ts";
 
 export interface WaitRow {
   /** As the server names it; "" for samples that do not tell. */
@@ -153,7 +154,8 @@ interface Gathered {
  * Rows of an answer that is grouped by objectGroups(); `stacks` is the flame graph whose first level is the label. One
  * address in several services is several locks, but one in the flame graph: then the stacks tell nothing.
  */
-export function objectRows(l: Lines, label: ObjectLabel, stacks: Profile): ObjectRow[] {
+export function objectRows(l: Lines, label: ObjectLabel, stacks: Profile,
+                           each = (visit: (name: string, w: Waited) => void): void => eachWait(stacks, (w) => visit(w.groups[0] ?? "", w))): ObjectRow[] {
   const of = (line: Lines["lines"][number], name: string): string => line.labels[name] ?? "";
   // A thread that lives for a moment has no process; if there is only one, the thread is of it.
   const processes = new Map<string, Set<string>>();
@@ -189,8 +191,7 @@ export function objectRows(l: Lines, label: ObjectLabel, stacks: Profile): Objec
       m.set(name, x = new Map());
     return x;
   };
-  eachWait(stacks, (w) => {
-    const name = w.groups[0] ?? "";
+  each((name, w) => {
     add(inner(where, name), ownFunction(stacks, w.stack) || "not known", w.value);
     if (w.wakers.length > 0) {
       const [by] = w.wakers;

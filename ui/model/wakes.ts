@@ -27,7 +27,7 @@ export function wokenBy(name: string): string {
 }
 
 /** Calls `visit` for each path that has a value. */
-export function eachWait(p: Profile, visit: (w: Waited) => void): void {
+export function eachWait(p: Profile, visit: (w: Waited, node: number) => void): void {
   const { tree, frames } = p;
   const woken = new Map<number, string>();
   const waits = new Map<number, Wait>();
@@ -62,7 +62,7 @@ export function eachWait(p: Profile, visit: (w: Waited) => void): void {
       else
         w.stack.push(f);
     }
-    visit(w);
+    visit(w, i);
   }
 }
 

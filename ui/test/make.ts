@@ -194,6 +194,14 @@ export function encodeBody(p: Profile): Uint8Array {
     t.base.self.forEach((v) => b.zigzag(v));
     section("BASE", b);
   }
+  if (p.samples) {
+    const w = new Writer().varint(p.samples.threads.length);
+    for (const e of p.samples.threads)
+      w.varint(id(e.process)).varint(id(e.thread)).varint(e.pid).varint(e.tid).varint(id(e.lock)).varint(id(e.owner)).varint(id(e.peer));
+    w.varint(p.samples.node.length);
+    p.samples.node.forEach((node, i) => w.varint(node).varint(p.samples!.thread[i]!).zigzag(p.samples!.value[i]!).zigzag(p.samples!.us[i]! - (i ? p.samples!.us[i - 1]! : 0)));
+    section("SMPL", w);
+  }
   section("zzzz", new Writer().raw([1, 2, 3]));
   const strs = new Writer().varint(strings.length);
   const texts = strings.map((s) => Buffer.from(s));

@@ -9,7 +9,7 @@
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { colouring, showsWaits } from "../draw/colour.ts";
 import type { Theme } from "../draw/colour.ts";
-import type { CodeOf, Filter } from "../model/address.ts";
+import type { CodeOf, Filter, WaitView } from "../model/address.ts";
 import type { Factors } from "../model/cost.ts";
 import { functionIds } from "../model/functions.ts";
 import { baseScale, weigh } from "../model/layout.ts";
@@ -23,9 +23,11 @@ import { count, percent, value } from "../model/text.ts";
 import { applyTransform, invert, withoutPaths } from "../model/transform.ts";
 import type { Transform } from "../model/transform.ts";
 import { findPath, frameName, GROUP, NONE, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
-import type { Profile, Tree } from "../model/tree.ts";
+import type { Profile, Samples, Tree } from "../model/tree.ts";
 import { frameKind, valueType, WAIT_LABEL, waitOfFrame } from "../model/vocab.ts";
-import { profileWaits, splitIdle } from "../model/waits.ts";
+import { eachSample, hasTimes, sampleLanes, sampleLines, sampleRange, selectSamples } from "../model/samples.ts";
+import { rangeText } from "../model/times.ts";
+import { chosenOf, objectRows, profileWaits, splitIdle, toggle, waitOf } from "../model/waits.ts";
 import { readWakes, wokenBy } from "../model/wakes.ts";
 import { Crumbs, Legend, Quality } from "./bar.tsx";
 import { Card, interval } from "./card.tsx";
@@ -35,6 +37,7 @@ import type { FoldedSum, Place, Span, Spot } from "./flame.tsx";
 import { Help } from "./help.tsx";
 import { enter, replace } from "./location.ts";
 import type { Keys } from "./help.tsx";
+import { LaneView } from "./lanes.tsx";
 import { Menu } from "./menu.tsx";
 import type { Item } from "./menu.tsx";
 import { useNode } from "./node.ts";
@@ -125,6 +128,18 @@ function useHash(): [ViewState, (change: Partial<ViewState>, entry?: boolean) =>
   return [state, change];
 }
 
+const FILE_LANES = 60;
+
+/** What a file tells of its waits. */
+function fileViews(p: Profile, times: boolean): WaitView[] {
+  const has = (label: "lock" | "peer"): boolean => p.samples?.threads.some((t) => t[label] !== "") ?? false;
+  return [...times ? ["threads" as const] : [], "category", ...has("lock") ? ["lock" as const] : [], ...has("peer") ? ["peer" as const] : [], "wakers"];
+}
+
+function sampleThreads(s: Samples): Map<string, string> {
+  return new Map(s.threads.map((t) => [String(t.tid), t.thread]));
+}
+
 /** The profile without the paths to waits for work. */
 function withoutIdlePaths(p: Profile): Profile {
   const idle = (f: number): boolean => waitOfFrame(p.kinds[p.frames.kind[f]!]?.name ?? "", frameName(p, f))?.id === "IDLE";
@@ -147,11 +162,23 @@ export function App(p: Props): preact.JSX.Element {
   if (!menu && !hover?.touch)
     held.current = p.profile;
   const whole = held.current;
+  const onlyKey = JSON.stringify([state.only, state.range]);
+  const chosen = useMemo(() => inFile && (state.only.length > 0 || state.range) ? { ...whole, tree: selectSamples(whole, state.only, state.range) } : whole,
+                         [whole, inFile, onlyKey]);
   // A server leaves out the time of idle threads; in a file the page does.
-  const profile = useMemo(() => inFile && !state.idle ? withoutIdlePaths(whole) : whole, [whole, inFile, state.idle]);
-  const ofWaits = useMemo((): Waits | null => inFile && showsWaits(whole)
-    ? { ...splitIdle(profileWaits(whole), state.idle), objects: null, wakes: state.waits === "wakers" ? readWakes(whole, state.idle) : null } : null,
-                          [whole, inFile, state.idle, state.waits]);
+  const profile = useMemo(() => inFile && !state.idle ? withoutIdlePaths(chosen) : chosen, [chosen, inFile, state.idle]);
+  const ofWaits = useMemo((): Waits | null => {
+    if (!inFile || !showsWaits(whole))
+      return null;
+    const label = state.waits === "lock" || state.waits === "peer" ? state.waits : null;
+    return { ...splitIdle(profileWaits(whole), state.idle), wakes: state.waits === "wakers" ? readWakes(whole, state.idle) : null,
+      objects: label && whole.samples ? { label, names: sampleThreads(whole.samples),
+        rows: objectRows(sampleLines(whole.samples, label), label, whole, (visit) => eachSample(whole, label, visit)) } : null };
+  }, [whole, inFile, state.idle, state.waits]);
+  const times = useMemo(() => inFile && whole.samples && hasTimes(whole) ? sampleRange(whole.samples) : null, [whole, inFile]);
+  const within = state.range ?? times;
+  const lanes = useMemo(() => times && state.waits === "threads" ? sampleLanes(whole, within!, state.lane, FILE_LANES) : null,
+                        [whole, times, state.waits, state.lane, JSON.stringify(within)]);
   const systemDark = useMedia("(prefers-color-scheme: dark)");
   const wide = useMedia(WIDE);
   const theme: Theme = state.theme ?? (systemDark ? "dark" : "light");
@@ -272,6 +299,7 @@ export function App(p: Props): preact.JSX.Element {
   /** Only whole paths through the frame, or again all. */
   const keep = (name: string): void => change({ zoom: "", transforms: keeps(name) ? state.transforms.filter((t) => t.op !== "keep" || t.name !== name)
     : [...state.transforms, { op: "keep", name }] }, true);
+  const only = (filters: Filter[], range = state.range): void => change({ only: filters, range, zoom: "" }, true);
   const onWait = p.onWait ?? ((name: string): void => keep(`[${name}]`));
   const turn = (): void => change({ inverted: !state.inverted, zoom: "" }, true);
   const nextPanes = (): void => change({ panes: panes === "both" ? "picture" : panes === "picture" ? "table" : "both" });
@@ -428,10 +456,21 @@ export function App(p: Props): preact.JSX.Element {
                   onClick={() => change({ theme: theme === "dark" ? "light" : "dark" })}>{theme === "dark" ? "☀" : "☾"}</button>
           <button class="icon" aria-label="Help" title="Keys (?)" onClick={() => setHelp(true)}>?</button>
         </div>
-        {ofWaits && <div class="file-waits"><WaitPanel waits={ofWaits} view={state.waits} views={["category", "wakers"]}
-          onView={(v) => change({ waits: v })} showIdle={state.idle} onIdle={(idle) => change({ idle, zoom: "" }, true)} filters={keptWaits(state.transforms)}
-          type={valueType(meta.type, meta.unit)} ms={0} dark={theme === "dark"} onChoose={onWait}
-          isWake={(layer, name) => keeps(layer === 0 ? name : wokenBy(name))} onWake={(layer, name) => keep(layer === 0 ? name : wokenBy(name))} /></div>}
+        {ofWaits && <div class="file-waits"><WaitPanel waits={ofWaits} view={state.waits} views={fileViews(whole, times !== null)}
+          onView={(v) => change({ waits: v })} showIdle={state.idle} onIdle={(idle) => change({ idle, zoom: "" }, true)}
+          filters={[...keptWaits(state.transforms), ...state.only]} type={valueType(meta.type, meta.unit)} ms={0} dark={theme === "dark"} onChoose={onWait}
+          onObject={(r) => only(toggle(state.only, { [ofWaits.objects!.label]: r.name, "process.pid": r.process }))}
+          onOwner={(id) => only(toggle(state.only.filter((f) => f.label === "thread.id"), { "thread.id": id }))}
+          isWake={(layer, name) => keeps(layer === 0 ? name : wokenBy(name))} onWake={(layer, name) => keep(layer === 0 ? name : wokenBy(name))}>
+          {lanes && within && <LaneView lanes={lanes} range={within} now={within.to} idle={state.idle} dark={theme === "dark"} wait={waitOf(keptWaits(state.transforms))}
+            find={state.lane} onFind={(lane) => change({ lane })} label={meta.title || "the profile"} isChosen={(l) => l.id !== "" && chosenOf(state.only, "thread.id") === l.id}
+            onLane={(l, range) => only(l.id === "" || (range && chosenOf(state.only, "thread.id") === l.id) ? state.only : toggle(state.only, { "thread.id": l.id }),
+                                       range ? { from: Math.floor(range.from), to: Math.ceil(range.to) } : state.range)} />}
+        </WaitPanel>
+        {(state.only.length > 0 || state.range) && <p class="file-only">{state.only.map((f) => <button key={f.label} class="transform" title="Remove this filter"
+          onClick={() => only(state.only.filter((x) => x !== f))}>{f.label} = {f.value} ✕</button>)}
+          {state.range && <button class="transform" title="All of the time" onClick={() => only(state.only, null)}>{rangeText(state.range, state.range.to)} ✕</button>}</p>}
+        </div>}
       </header>
       {state.sandwich === "" &&
         <Crumbs profile={profile} tree={tree} zoom={zoom} transforms={state.transforms} onZoom={onZoom}

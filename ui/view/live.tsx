@@ -383,7 +383,7 @@ function OfWaits(p: Common & { part: Part & { of: "flame" } }): preact.JSX.Eleme
   if (!waits || (waits.rows.length === 0 && waits.idle === 0))
     return null;
   const stack = (layer: number, name: string): string => layer === 0 ? "" : `fn=${JSON.stringify(wokenBy(name))}`;
-  return <WaitPanel waits={waits} view={state.waits} views={WAIT_VIEWS.slice(1)} onView={(v) => change({ waits: v })} showIdle={state.idle}
+  return <WaitPanel waits={waits} view={state.waits} views={WAIT_VIEWS.filter((v) => v !== "" && v !== "threads")} onView={(v) => change({ waits: v })} showIdle={state.idle}
     onIdle={(idle) => change({ idle })} filters={state.filters} type={type} ms={knownMs(view!.range, view!.first)} dark={isDark()}
     onChoose={(name) => change({ filters: toggleWait(state.filters, name) })}
     onObject={(r) => change({ filters: toggle(state.filters, { [waits.objects!.label]: r.name }), service: r.service })}

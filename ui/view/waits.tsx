@@ -62,9 +62,11 @@ interface Props {
   onOwner?: (id: string) => void;
   onWake?: (layer: number, name: string) => void;
   isWake?: (layer: number, name: string) => boolean;
+  /** Lanes of a file. */
+  children?: preact.ComponentChildren;
 }
 
-const TITLE: Record<WaitView, string> = { "": "", category: "by category", lock: "by lock", peer: "by peer", wakers: "who woke whom" };
+const TITLE: Record<WaitView, string> = { "": "", category: "by category", lock: "by lock", peer: "by peer", wakers: "who woke whom", threads: "by thread" };
 
 /** The switch between the tables, and the table that is chosen; pressing it again closes it. */
 export function WaitPanel(p: Props): preact.JSX.Element {
@@ -78,7 +80,7 @@ export function WaitPanel(p: Props): preact.JSX.Element {
         {value(waits.idle, p.type.unit, p.type.name)} of idle threads {p.showIdle ? "shown" : "hidden"}</button>}
     </div>
     {p.view === "category" ? <Categories {...p} /> : p.view === "lock" || p.view === "peer" ? <Objects {...p} />
-      : p.view === "wakers" && waits.wakes ? <Wakers {...p} wakes={waits.wakes} /> : null}
+      : p.view === "wakers" && waits.wakes ? <Wakers {...p} wakes={waits.wakes} /> : p.view === "threads" ? p.children : null}
   </section>;
 }
 
