@@ -305,7 +305,7 @@ static const u64 *leaf_of(const struct payload *w, const struct profile_sample *
 		       : NULL;
 }
 
-/* The server's answers have threads for values of a label, which would tell no more than the tree. */
+/* A server's answer has a thread for each value of a label, which tells no more than the tree. */
 static bool tells_threads(const struct profile *p)
 {
 	for (size_t i = 0; i < p->threads.n; i++)
