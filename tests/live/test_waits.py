@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits of known length (tests/tools/known_waits.c): by the threads' own clocks, and by what the kernel has counted."""
 
+import contextlib
 import os
 import re
 import signal
@@ -35,9 +36,12 @@ FUNCTIONS = {"ladder_a": "ladder", "ladder_b": "ladder", "ladder_c": "ladder_end
 
 
 class Recorded:
-    def __init__(self, culprit, folder, file, *scenarios, options=("--wall",)):
+    """`beside(pid)` is a context in which the threads wait."""
+
+    def __init__(self, culprit, folder, file, *scenarios, options=("--wall",), beside=contextlib.nullcontext):
         program = subprocess.Popen([os.path.join(TOOLS, "known_waits"), str(SECONDS), file, *scenarios],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        recorder = None
         try:
             self.said = {}
             for line in program.stdout:
@@ -46,17 +50,20 @@ class Recorded:
                 self.said.update([line.split()])
             out = folder / "waits.pb.gz"
             recorder, self.messages = start_record(culprit, out, "-p", program.pid, "-d", 600, *options)
-            program.stdin.write("\n")
-            program.stdin.flush()
             self.threads = defaultdict(list)
-            for line in program.stdout:
-                if line == "over\n":
-                    break
-                name, *numbers = line.split()
-                self.threads[name].append(Thread(*map(int, numbers)))
+            with beside(program.pid):
+                program.stdin.write("\n")
+                program.stdin.flush()
+                for line in program.stdout:
+                    if line == "over\n":
+                        break
+                    name, *numbers = line.split()
+                    self.threads[name].append(Thread(*map(int, numbers)))
             recorder.send_signal(signal.SIGINT)
             assert recorder.wait(120) == 0, self.messages()
         finally:
+            if recorder:
+                recorder.kill()
             program.kill()
             program.wait()
             program.stdin.close()
@@ -71,6 +78,10 @@ class Recorded:
             if s.labels["tid"] == tid and set(frames) <= set(before_wakers(s.functions)):
                 sums[s.labels["wait"]] += s.values[-1]
         return sums
+
+    def unheard(self, tid):
+        """ns without a stack: short waits in no sample, and waits whose end the machine hides from tracing."""
+        return sum(s.values[-1] for s in self.samples if s.labels["tid"] == tid and not s.functions)
 
     def shares(self, tid, category, label):
         """{value of the label: share of the thread's time in the category}"""
@@ -114,8 +125,7 @@ def test_known_waits(culprit, tmp_path, file, scenario):
             # Running is seen at the clock's ticks only; between waits it is short, and in them shorter.
             waited = sum(sums.values()) - sums["running"]
             tolerance = max(t.waited / 100, 50e3 * min(t.n, 300))
-            # Switches to threads that the machine hides from tracing end waits unheard.
-            unheard = sum(s.values[-1] for s in got.samples if s.labels["tid"] == t.tid and not s.functions)
+            unheard = got.unheard(t.tid)
             assert t.n > 10 and t.waited - t.ran - unheard - tolerance < waited < t.waited + tolerance, (sums, t, unheard)
             assert sums[category] + sums["runnable"] > 0.99 * waited, sums
 
