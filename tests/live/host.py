@@ -34,6 +34,11 @@ def free_port():
         return s.getsockname()[1]
 
 
+def listens(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
 def wait_for(condition, what, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
@@ -103,11 +108,12 @@ class Host:
         self.clients.append(lambda s: self.start("pgbench", [
             *NOBODY, pgbench, "-c", "4", "-T", s, *base, "postgres"]))
 
-    def nginx(self):
+    def nginx(self, location="gzip on; gzip_min_length 1; gzip_types *;", upstream=""):
+        """Starts a server with one worker; returns its port, or None if it or its client is not installed."""
         nginx, wrk = shutil.which("nginx") or "/usr/sbin/nginx", shutil.which("wrk")
         if not os.path.exists(nginx) or not wrk:
             self.missing.append("nginx or wrk")
-            return
+            return None
         folder, port = self.nobody_folder("nginx"), free_port()
         with open(f"{folder}/page.html", "w", encoding="ascii") as f:
             f.write("<p>culprit</p>\n" * 300)
@@ -116,18 +122,15 @@ class Host:
         with open(f"{folder}/nginx.conf", "w", encoding="ascii") as f:
             f.write(f"daemon off; pid {folder}/pid; error_log {folder}/error.log;\n"
                     f"worker_processes 1; events {{ worker_connections 256; }}\n"
-                    f"http {{ access_log off; gzip on; gzip_min_length 1; gzip_types *; {temp}\n"
-                    f"server {{ listen 127.0.0.1:{port}; root {folder}; }} }}\n")
+                    f"http {{ access_log off; {temp} {upstream}\n"
+                    f"server {{ listen 127.0.0.1:{port}; root {folder}; location / {{ {location} }} }} }}\n")
         self.start("nginx", [*NOBODY, nginx, "-c", f"{folder}/nginx.conf", "-p",
                              folder])
-
-        def listening():
-            with socket.socket() as s:
-                return s.connect_ex(("127.0.0.1", port)) == 0
-        wait_for(listening, "nginx")
+        wait_for(lambda: listens(port), "nginx")
         self.clients.append(lambda s: self.start("wrk", [
             wrk, "-t1", "-c8", f"-d{s}s", "-H", "Accept-Encoding: gzip",
             f"http://127.0.0.1:{port}/page.html"]))
+        return port
 
     def redis(self):
         server, client = shutil.which("redis-server"), shutil.which("redis-benchmark")
