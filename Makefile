@@ -74,9 +74,11 @@ check-vm: all ## the kernel matrix in QEMU (packages: tools/install test vm)
 	tools/vm/contexts --build $(BUILD)
 	tools/vm/events --build $(BUILD)
 	tools/vm/nesting --build $(BUILD)
+	tools/vm/waits --build $(BUILD)
 
 check-vm-quick: all ## one old kernel in QEMU
 	tools/vm/matrix --build $(BUILD) --quick
+	tools/vm/waits --build $(BUILD) --quick
 
 check-ui: all ## the page in Chromium (package chromium)
 	CULPRIT=$(abspath $(BUILD))/cli/culprit node tests/ui/run.mjs
