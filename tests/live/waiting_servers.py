@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that wait for something known: PostgreSQL, whose clients all change one row, and nginx, whose upstream is slow.
 
-Run as a script it starts both under load, prints `name value` for their ports and "ready", and ends them when its input ends.
+Run as a script it starts both under load, prints `name value` for their ports and "ready", and ends them when its input ends or at SIGTERM.
 """
 
 import os
 import shutil
+import signal
 import sys
 
 from host import NOBODY, Host, free_port, listens, wait_for
@@ -58,7 +59,7 @@ class WaitingServers(Host):
 
     def slow_upstream(self):
         port = free_port()
-        self.start("upstream", ["/usr/bin/python3", "-c", UPSTREAM, port])
+        self.start("upstream", ["/usr/bin/python3", "-c", UPSTREAM, port], env={**os.environ, "OTEL_SERVICE_NAME": "upstream"})
         wait_for(lambda: listens(port), "the upstream")
         self.ports["nginx"] = self.nginx('proxy_http_version 1.1; proxy_set_header Connection ""; proxy_pass http://slow;',
                                          f"upstream slow {{ server 127.0.0.1:{port}; keepalive {CLIENTS}; }}")
@@ -66,6 +67,7 @@ class WaitingServers(Host):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     servers = WaitingServers()
     try:
         servers.hot_row()
