@@ -384,8 +384,11 @@ static int note_frame(struct making *m, u32 stop)
 	return r < 0 ? r : vec_push(&m->stack, id);
 }
 
-/* Of the stack of a program that follows a tracepoint: the part that belongs to the tracing. */
-static bool is_tracing(const struct making *m, u32 frame)
+/*
+ * Of the stack of a program that follows a tracepoint: the part that belongs to the tracing. The
+ * leaf is the program itself, whose name is unknown if it was loaded after the names were read.
+ */
+static bool is_tracing(const struct making *m, u32 frame, bool leaf)
 {
 	static const char *const begins[] = {"bpf_prog_", "bpf_trace_run", "__bpf_trace_",
 					     "__traceiter_", "finish_task_switch"};
@@ -393,7 +396,7 @@ static bool is_tracing(const struct making *m, u32 frame)
 	const char *name;
 
 	if (f->function == PROFILE_NONE)
-		return false;
+		return leaf;
 	name = profile_string(m->profile, m->profile->functions.data[f->function].name);
 	for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
 		if (!strncmp(name, begins[i], strlen(begins[i])))
@@ -422,7 +425,7 @@ static int append_stack(struct making *m, u64 stack_id, u64 image)
 			continue;
 		}
 		r = kernel_frame(m, frame, i == 0, &id);
-		if (r == 0 && m->is_traced && m->stack.n == begin && is_tracing(m, id))
+		if (r == 0 && m->is_traced && m->stack.n == begin && is_tracing(m, id, i == 0))
 			continue;
 		if (r == 0) {
 			m->unnamed += m->profile->frames.data[id].function == PROFILE_NONE;

@@ -87,6 +87,8 @@ it("PostgreSQL: backends wait for the row, and the one that commits lets it go",
   // All of them wait in the lock manager, in the call of an update.
   for (const name of ["ProcSleep", "LockAcquireExtended", "standard_ExecutorRun"])
     assert.ok(await p.share(name) > 95, name);
+  // Nothing of the profiler itself is in their stacks.
+  assert.doesNotMatch(await folded("postgres"), /bpf_|traceiter/);
   // The owner: another backend, which commits and hands the lock on.
   for (const name of ["\\[woken by postgres\\]", "ProcLockWakeup", "CommitTransactionCommand"])
     assert.ok(await p.share(name) > 80, name);
