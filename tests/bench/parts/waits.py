@@ -33,11 +33,12 @@ def runs_by_name(pid):
 
 @contextlib.contextmanager
 def running(command, **options):
-    p = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    p = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                         start_new_session=True, **options)
     try:
         yield p
     finally:
-        p.kill()
+        os.killpg(p.pid, signal.SIGKILL) # `perf bench` has a child that goes on
         p.wait()
 
 
