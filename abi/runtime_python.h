@@ -22,6 +22,7 @@
 #pragma once
 
 #include "abi/runtime.h"
+#include "abi/runtime_common.h"
 
 enum python_shape {
 	PYTHON_NONE,
@@ -36,19 +37,15 @@ enum python_shape {
 #define PYTHON_CODE_BYTES 256 /* bytes of a code object that the walker reads */
 #define PYTHON_FRAME_BYTES 128
 
-struct python_range {
-	__u64 start, end; /* svma */
-};
-
 struct python_binary {
 	__u32 shape; /* enum python_shape */
 	__u32 n_loops;
-	struct python_range loops[PYTHON_MAX_RANGES]; /* the interpreter's loop */
+	struct runtime_range loops[PYTHON_MAX_RANGES]; /* the interpreter's loop */
 	/*
 	 * ONE only: parts of the loop before the loop links its frame into the list and after the
 	 * loop unlinks the frame. For the other shapes addresses decide.
 	 */
-	struct python_range unlinked[PYTHON_MAX_RANGES];
+	struct runtime_range unlinked[PYTHON_MAX_RANGES];
 	__u32 n_unlinked;
 	__u32 stack_bytes; /* most bytes from sp to the end of the loop's stack frame */
 	/* Offsets in bytes. */
@@ -82,17 +79,9 @@ struct python_binary {
 _Static_assert(sizeof(struct python_binary) <= sizeof(((struct runtime_binary *)0)->room),
 	       "python_binary");
 
-/* Start with p = the thread pointer; n times p = *(p + off) gives the result. n == 0: no chain. */
-#define PYTHON_MAX_CHAIN 3
-struct python_chain {
-	__u32 n;
-	__u32 pad;
-	__s64 off[PYTHON_MAX_CHAIN];
-};
-
 struct python_process {
-	struct python_chain current; /* the running thread state; NULL: no GIL held */
-	struct python_chain bound;   /* the thread state that belongs to the thread */
+	struct runtime_chain current; /* the running thread state; NULL: no GIL held */
+	struct runtime_chain bound;   /* the thread state that belongs to the thread */
 	__u64 pad[5];
 };
 _Static_assert(sizeof(struct python_process) == sizeof(((struct runtime_process *)0)->room),

@@ -101,13 +101,6 @@ static __always_inline bool python_env(struct python_env *ret)
 	return true;
 }
 
-static __always_inline __u64 python_word(__u64 at)
-{
-	__u64 v = 0;
-
-	return bpf_probe_read_user(&v, sizeof(v), (const void *)at) < 0 ? 0 : v;
-}
-
 static __always_inline __u64 python_frame_word(const struct python_buffer *f, __u32 off)
 {
 	return f->frame.words[walk_bound(off / 8, PYTHON_FRAME_BYTES / 8 - 1)];
@@ -118,24 +111,12 @@ static __always_inline __u64 python_code_word(const struct python_buffer *f, __u
 	return f->code[walk_bound(off / 8, PYTHON_CODE_BYTES / 8 - 1)];
 }
 
-static __always_inline __u64 python_follow(const struct python_chain *c, __u64 p)
-{
-	if (!c->n)
-		return 0;
-	for (__u64 i = 0; i < PYTHON_MAX_CHAIN; i++) {
-		if (i >= c->n || !p)
-			break;
-		p = python_word(p + (__u64)c->off[i]);
-	}
-	return p;
-}
-
 /* Whether the process has more than one interpreter. */
 static __always_inline bool python_many(const struct python_binary *b, __u64 bias)
 {
-	__u64 first = b->interpreters ? python_word(bias + b->interpreters) : 0;
+	__u64 first = b->interpreters ? runtime_word(bias + b->interpreters) : 0;
 
-	return first && python_word(first + b->interpreter_next);
+	return first && runtime_word(first + b->interpreter_next);
 }
 
 /* Finds the start of the thread's list of frames. */
@@ -144,16 +125,16 @@ static __always_inline void python_first(const struct python_env *e, const struc
 	const struct python_binary *b = e->b;
 	struct python_walk *w = e->w;
 	__u64 tp = e->s->first.tls;
-	__u64 thread = python_follow(&p->current, tp);
+	__u64 thread = runtime_follow(&p->current, tp);
 
 	w->many = python_many(b, w->bias);
 	if (!thread)
-		thread = python_follow(&p->bound, tp);
+		thread = runtime_follow(&p->bound, tp);
 	if (!thread)
 		return;
 	if (w->many && b->shape == PYTHON_LIST)
-		w->id = python_word(thread + b->thread_id);
-	thread = python_word(thread + b->thread_frame);
+		w->id = runtime_word(thread + b->thread_id);
+	thread = runtime_word(thread + b->thread_frame);
 	if (b->shape == PYTHON_ENTRY || b->shape == PYTHON_SHIM)
 		w->cframe = thread;
 	else
@@ -178,17 +159,6 @@ __noinline int python_start(void)
 	e.w->started = 1;
 	python_first(&e, (const struct python_process *)process->room);
 	return true;
-}
-
-static __always_inline bool python_in(const struct python_range *ranges, __u32 n, __u64 svma)
-{
-	for (__u64 i = 0; i < PYTHON_MAX_RANGES; i++) {
-		if (i >= n)
-			break;
-		if (svma >= ranges[i].start && svma < ranges[i].end)
-			return true;
-	}
-	return false;
 }
 
 /* Whether `address` is in the stack frame of the current call of the loop. */
@@ -225,8 +195,8 @@ static __always_inline bool python_take_cframe(const struct python_env *e, __u64
 {
 	if (!cframe || !python_is_local(e, cframe))
 		return false;
-	e->w->frame = python_word(cframe + e->b->cframe_frame);
-	e->w->cframe = python_word(cframe + e->b->cframe_previous);
+	e->w->frame = runtime_word(cframe + e->b->cframe_frame);
+	e->w->cframe = runtime_word(cframe + e->b->cframe_previous);
 	return e->w->frame;
 }
 
@@ -245,7 +215,7 @@ static __always_inline bool python_begin(const struct python_env *e)
 		/* A cframe below sp belongs to a call that has ended. */
 		if (!w->cframe || w->cframe >= e->s->walk.regs.sp)
 			break;
-		w->cframe = python_word(w->cframe + e->b->cframe_previous);
+		w->cframe = runtime_word(w->cframe + e->b->cframe_previous);
 	}
 	return python_take_cframe(e, w->cframe);
 }
@@ -266,7 +236,7 @@ static __always_inline __u32 python_where(const struct python_buffer *f,
 		index = (__u32)(python_frame_word(f, b->frame_tlbc) >>
 				(b->frame_tlbc & 4 ? 32 : 0));
 		if (copies && index)
-			base = python_word(copies + 8 + 8ULL * index);
+			base = runtime_word(copies + 8 + 8ULL * index);
 	}
 	return (__u32)(at - base);
 }
@@ -387,7 +357,7 @@ __noinline int python_try(__u64 state)
 
 	if (!python_env(&e))
 		return false;
-	at = python_word(state + e.b->thread_frame);
+	at = runtime_word(state + e.b->thread_frame);
 	if (!at)
 		return false;
 	if (e.b->shape == PYTHON_ONE) {
@@ -395,7 +365,7 @@ __noinline int python_try(__u64 state)
 		return python_holds(at);
 	}
 	if (e.b->shape == PYTHON_LIST) {
-		if (at == e.w->kept || python_word(state + e.b->thread_id) != e.w->id)
+		if (at == e.w->kept || runtime_word(state + e.b->thread_id) != e.w->id)
 			return false;
 		e.w->frame = e.w->first = at; /* python_one() checks whose frame it is */
 		return true;
@@ -418,8 +388,8 @@ __noinline int python_search(void)
 	w = e.w;
 	if (!w->searching) {
 		w->searching = 1;
-		w->interpreter = python_word(w->bias + e.b->interpreters);
-		w->state = python_word(w->interpreter + e.b->interpreter_threads);
+		w->interpreter = runtime_word(w->bias + e.b->interpreters);
+		w->state = runtime_word(w->interpreter + e.b->interpreter_threads);
 		w->kept = w->frame;
 		if (e.b->shape == PYTHON_ENTRY || e.b->shape == PYTHON_SHIM)
 			w->kept = w->cframe;
@@ -427,9 +397,9 @@ __noinline int python_search(void)
 	for (__u64 i = 0; i < PYTHON_STATES_PER_CALL; i++) {
 		state = w->state;
 		if (!state && w->interpreter) {
-			w->interpreter = python_word(w->interpreter + e.b->interpreter_next);
+			w->interpreter = runtime_word(w->interpreter + e.b->interpreter_next);
 			if (w->interpreter)
-				w->state = python_word(w->interpreter + e.b->interpreter_threads);
+				w->state = runtime_word(w->interpreter + e.b->interpreter_threads);
 			continue;
 		}
 		if (!state || w->n_states++ >= PYTHON_MAX_STATES) {
@@ -437,7 +407,7 @@ __noinline int python_search(void)
 			w->frame = w->cframe = w->kept;
 			return e.s->walk.n ? STOP_RUNTIME_STATE : python_own(e.s);
 		}
-		w->state = python_word(state + e.b->thread_next);
+		w->state = runtime_word(state + e.b->thread_next);
 		if (python_try(state)) {
 			w->searching = e.b->shape == PYTHON_LIST;
 			w->inside = 1;
@@ -485,7 +455,7 @@ static __always_inline int python_call(const struct python_env *e, __u64 svma)
 		w->n = s->walk.n;
 		w->hash = s->walk.hash;
 		w->runtime_frames = s->runtime_frames;
-		if (python_in(e->b->unlinked, e->b->n_unlinked, svma))
+		if (runtime_in_any(e->b->unlinked, e->b->n_unlinked, PYTHON_MAX_RANGES, svma))
 			return python_own(s);
 		w->inside = python_begin(e);
 	}
@@ -511,7 +481,7 @@ __noinline int python_walk(void)
 	if (!python_env(&e))
 		return RUNTIME_NATIVE;
 	svma = walk_pc(&s->walk.regs) - e.w->bias;
-	own = python_in(e.b->loops, e.b->n_loops, svma);
+	own = runtime_in_any(e.b->loops, e.b->n_loops, PYTHON_MAX_RANGES, svma);
 	if (e.b->shape == PYTHON_TAIL) {
 		r = python_tail();
 		return r == RUNTIME_NATIVE && own ? python_own(s) : r;

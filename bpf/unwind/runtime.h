@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "abi/runtime_common.h"
 #include "bpf/unwind/native.h"
 
 /* User space's data about this process's runtime; NULL: the runtime is not attached (yet). */
@@ -35,6 +36,26 @@ static __always_inline struct runtime_walk *runtime_state(struct scratch *s, __u
 		__builtin_memset(&s->runtime[id], 0, sizeof(s->runtime[id]));
 	}
 	return &s->runtime[id];
+}
+
+/* A word of the process's memory; 0: it cannot be read. */
+static __always_inline __u64 runtime_word(__u64 at)
+{
+	__u64 v = 0;
+
+	return bpf_probe_read_user(&v, sizeof(v), (const void *)at) < 0 ? 0 : v;
+}
+
+static __always_inline __u64 runtime_follow(const struct runtime_chain *c, __u64 p)
+{
+	if (!c->n)
+		return 0;
+	for (__u64 i = 0; i < RUNTIME_MAX_CHAIN; i++) {
+		if (i >= c->n || !p)
+			break;
+		p = runtime_word(p + (__u64)c->off[i]);
+	}
+	return p;
 }
 
 /* Adds a runtime frame; false: the stack is full, so STOP_TOO_DEEP. */

@@ -169,9 +169,9 @@ static void write_image(const struct image *m, struct elfw *w)
 	str_deinit(&names);
 }
 
-static void check_chain(int r, const struct python_chain *c)
+static void check_chain(int r, const struct runtime_chain *c)
 {
-	if (r == 0 && c->n > PYTHON_MAX_CHAIN)
+	if (r == 0 && c->n > RUNTIME_MAX_CHAIN)
 		abort();
 }
 
@@ -188,14 +188,14 @@ static void use_learned(const struct image *m, struct elf_file *elf, const struc
 					 .bias = (u64)m->bytes - IMAGE};
 	_cleanup_arena_ struct arena arena = ARENA_INIT(1 << 20);
 	struct runtime_names names = {.arena = &arena};
-	struct python_chain chain = {};
+	struct runtime_chain chain = {};
 	u64 code[PYTHON_CODE_BYTES / 8] = {}, cookie;
 	const u32 *id = l->bpf.code_id;
 
 	check_chain(python_attach_thread(&t, l, &l->bound, &chain), &chain);
 	check_chain(python_attach_thread(&t, l, &l->current, &chain), &chain);
-	for (u32 kind = 0; kind <= PYTHON_TLS_KEY; kind++) {
-		const struct python_tls tls = {.kind = kind, .slot = IMAGE + m->at[1] % m->n + 4};
+	for (u32 kind = 0; kind <= RUNTIME_TLS_KEY; kind++) {
+		const struct runtime_tls tls = {.kind = kind, .slot = IMAGE + m->at[1] % m->n + 4};
 
 		check_chain(python_attach_thread(&t, l, &tls, &chain), &chain);
 	}
@@ -224,7 +224,7 @@ static void make_pointers(const struct image *m, u8 *bytes)
 
 static void fuzz_program(const u8 *data, size_t size, u8 minor)
 {
-	struct python_libc libc = {};
+	struct runtime_libc libc = {};
 	struct python_learned l = {.libc = &libc};
 	struct image m = {.minor = minor};
 	struct elf_file *elf = NULL;
@@ -254,7 +254,7 @@ static void fuzz_program(const u8 *data, size_t size, u8 minor)
 	make_pointers(&m, m.bytes);
 	snprintf(path, sizeof(path), "/usr/bin/python3.%u", minor);
 	if (elf_file_open_memory((u8 *)w.out.data, w.out.n, NULL, &elf) == 0) {
-		(void)python_learn_libc(elf, &libc);
+		(void)runtime_learn_libc(elf, &libc);
 		if (!python_is_name(path))
 			abort();
 		(void)python_has_loop(elf);

@@ -109,8 +109,8 @@ static int snapshot_read_code(const char *path, struct str *out)
 }
 
 /*
- * A hash of the declarations that say what the bytes of the two structs mean: abi/runtime.h and
- * abi/runtime_NAME.h below `top`, the source tree.
+ * A hash of the declarations that say what the bytes of the two structs mean: abi/runtime.h,
+ * abi/runtime_common.h and abi/runtime_NAME.h below `top`, the source tree.
  */
 static int snapshot_layout(const char *top, const char *runtime, u64 *ret)
 {
@@ -120,6 +120,9 @@ static int snapshot_layout(const char *top, const char *runtime, u64 *ret)
 
 	snprintf(path, sizeof(path), "%s/abi/runtime.h", top);
 	r = snapshot_read_code(path, &code);
+	snprintf(path, sizeof(path), "%s/abi/runtime_common.h", top);
+	if (r == 0)
+		r = snapshot_read_code(path, &code);
 	snprintf(path, sizeof(path), "%s/abi/runtime_%s.h", top, runtime);
 	if (r == 0)
 		r = snapshot_read_code(path, &code);

@@ -222,7 +222,7 @@ static u64 thread_pointer(void)
 Test(python, libc)
 {
 	struct elf_file *elf = NULL;
-	struct python_libc libc = {};
+	struct runtime_libc libc = {};
 	pthread_key_t key;
 	Dl_info info;
 	int fd;
@@ -230,7 +230,7 @@ Test(python, libc)
 	cr_assert_neq(dladdr((void *)pthread_getspecific, &info), 0);
 	fd = open(info.dli_fname, O_RDONLY | O_CLOEXEC);
 	cr_assert_eq(elf_file_open(fd, NULL, &elf), 0);
-	cr_assert_eq(python_learn_libc(elf, &libc), 0);
+	cr_assert_eq(runtime_learn_libc(elf, &libc), 0);
 	elf_file_destroy(elf);
 	for (int i = 0; i < 8; i++) {
 		u64 at;
@@ -247,13 +247,13 @@ Test(python, libc)
 Test(python, musl)
 {
 	struct elf_file *elf = NULL;
-	struct python_libc libc = {};
+	struct runtime_libc libc = {};
 	int fd = open("/lib/ld-musl-x86_64.so.1", O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
 		cr_skip_test("no musl here");
 	cr_assert_eq(elf_file_open(fd, NULL, &elf), 0);
-	cr_assert_eq(python_learn_libc(elf, &libc), 0);
+	cr_assert_eq(runtime_learn_libc(elf, &libc), 0);
 	elf_file_destroy(elf);
 	/* self->tsd, an array of pointers (musl, src/internal/pthread_impl.h). */
 	cr_expect_eq(libc.indirect, 0);

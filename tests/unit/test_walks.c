@@ -228,7 +228,7 @@ static bool is_current(const struct reader *r, const char *path)
 	if (r->layout == layout && r->n_process == sizeof(snapshot.process) &&
 	    r->n_binary == sizeof(snapshot.binary))
 		return true;
-	cr_expect_fail("%s: abi/runtime.h or abi/runtime_%s.h has changed; "
+	cr_expect_fail("%s: abi/runtime.h, runtime_common.h or runtime_%s.h has changed; "
 		       "record this snapshot again with: %s",
 		       path, r->runtime, r->again);
 	return false;

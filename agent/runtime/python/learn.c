@@ -9,61 +9,22 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/runtime/binary.h"
 #include "agent/runtime/python/python.h"
 #include "base/str.h"
-#include "disasm/disasm.h"
-#include "dwarf/cfi.h"
 
-#define MAX_SYMBOLS (1u << 20)
 #define MAX_LOOP_BYTES (1u << 20)
 /*
  * A loop that contains all instructions is larger; one that calls a function per instruction is
  * smaller.
  */
 #define MIN_LOOP_BYTES 12288
-#define MAX_AWAY 64
-#define MAX_FDES (1u << 20)
 
 static const char loop_name[] = "_PyEval_EvalFrameDefault";
 
-/* ---- symbols ---- */
-
-/* Finds the symbol tables. A static program has only the symbols that survived stripping. */
-static bool symbol_sections(struct elf_file *elf, struct buf *ret_syms, struct buf *ret_strs)
-{
-	return (elf_file_section(elf, ".dynsym", NULL, ret_syms) == 0 &&
-		elf_file_section(elf, ".dynstr", NULL, ret_strs) == 0) ||
-	       (elf_file_section(elf, ".symtab", NULL, ret_syms) == 0 &&
-		elf_file_section(elf, ".strtab", NULL, ret_strs) == 0);
-}
-
-bool python_symbol(struct elf_file *elf, const char *name, u64 *ret_svma, u64 *ret_size)
-{
-	struct buf syms, strs;
-	size_t length = strlen(name);
-	Elf64_Sym s;
-
-	if (!symbol_sections(elf, &syms, &strs))
-		return false;
-	for (u32 i = 0; i < MAX_SYMBOLS && buf_left(&syms) >= sizeof(s); i++) {
-		memcpy(&s, syms.pos, sizeof(s));
-		(void)buf_skip(&syms, sizeof(s));
-		if (s.st_shndx == SHN_UNDEF || s.st_name >= buf_left(&strs) ||
-		    buf_left(&strs) - s.st_name <= length ||
-		    memcmp(strs.pos + s.st_name, name, length + 1))
-			continue;
-		*ret_svma = s.st_value;
-		if (ret_size)
-			*ret_size = s.st_size;
-		return true;
-	}
-	return false;
-}
-
 bool python_is_name(const char *path)
 {
-	const char *slash = strrchr(path, '/');
-	const char *base = slash ? slash + 1 : path;
+	const char *base = runtime_file_name(path);
 
 	return str_starts(base, "python") || str_starts(base, "libpython3.");
 }
@@ -72,14 +33,13 @@ bool python_has_loop(struct elf_file *elf)
 {
 	u64 svma, size;
 
-	return python_symbol(elf, loop_name, &svma, &size);
+	return runtime_symbol(elf, loop_name, &svma, &size);
 }
 
 /* Reads the version from a file name like pythonX.Y or libpythonX.Y. */
 static u32 version_of_name(const char *path)
 {
-	const char *slash = strrchr(path, '/');
-	const char *p = strstr(slash ? slash + 1 : path, "python");
+	const char *p = strstr(runtime_file_name(path), "python");
 	u32 minor = 0;
 
 	if (!p || strncmp(p + 6, "3.", 2))
@@ -96,7 +56,7 @@ static int find_version(struct elf_file *elf, const char *path, struct python_le
 	u32 hex = 0;
 
 	/* PY_VERSION_HEX, from 3.11 on (Include/pylifecycle.h) */
-	if (python_symbol(elf, "Py_Version", &at, NULL) &&
+	if (runtime_symbol(elf, "Py_Version", &at, NULL) &&
 	    elf_file_copy(elf, at, sizeof(hex), &hex) == (ssize_t)sizeof(hex))
 		l->version = hex >> 16;
 	else
@@ -110,14 +70,9 @@ static int find_version(struct elf_file *elf, const char *path, struct python_le
 
 /* ---- the loop ---- */
 
-struct away {
-	u64 svma[MAX_AWAY];
-	u32 n;
-};
-
 struct sweep {
-	const struct python_range *loop;
-	struct away away;
+	const struct runtime_range *loop;
+	struct runtime_away away;
 	s64 depth; /* bytes from sp to the end of the stack frame, during the prologue */
 	s64 deepest;
 	bool prologue;
@@ -157,12 +112,12 @@ static u32 is_store_arm64(const u8 *p, u32 offset)
  * The loop begins by storing its frame in the thread state, and ends by storing the frame before
  * it. Only in between, its frame is the first of the list.
  */
-static void note_link(struct sweep *s, const u8 *bytes, const struct disasm_insn *i, u64 at)
+static void note_link(struct sweep *s, u64 at, const u8 *bytes, const struct disasm_insn *i)
 {
 	struct python_binary *b = s->bpf;
 	u32 base = s->arm64 ? is_store_arm64(bytes, b->thread_frame)
 			    : is_store(bytes, i->length, (u8)b->thread_frame);
-	struct python_range *last;
+	struct runtime_range *last;
 
 	if (b->shape != PYTHON_ONE)
 		return;
@@ -176,29 +131,20 @@ static void note_link(struct sweep *s, const u8 *bytes, const struct disasm_insn
 		return;
 	if (s->thread_reg == ~0u) {
 		b->unlinked[b->n_unlinked++] =
-			(struct python_range){s->loop->start, at + i->length};
+			(struct runtime_range){s->loop->start, at + i->length};
 		s->thread_reg = base;
 		return;
 	}
-	b->unlinked[b->n_unlinked++] = (struct python_range){at + i->length, at + i->length};
+	b->unlinked[b->n_unlinked++] = (struct runtime_range){at + i->length, at + i->length};
 	s->leaving = true;
 }
 
-static void note_away(struct sweep *s, u64 target)
+/* A struct sweep's runtime_insn_fn. */
+static bool sweep_insn(void *arg, u64 at, const u8 *bytes, const struct disasm_insn *i)
 {
-	if (target >= s->loop->start && target < s->loop->end)
-		return;
-	for (u32 i = 0; i < s->away.n; i++)
-		if (s->away.svma[i] == target)
-			return;
-	if (s->away.n < MAX_AWAY)
-		s->away.svma[s->away.n++] = target;
-}
+	struct sweep *s = arg;
 
-static void sweep_insn(struct sweep *s, const struct disasm_insn *i)
-{
-	if (i->flow == DISASM_JUMP || i->flow == DISASM_BRANCH)
-		note_away(s, i->target);
+	runtime_note_away(&s->away, s->loop, i);
 	for (u8 k = 0; s->prologue && k < i->n; k++) {
 		const struct disasm_effect *e = &i->effects[k];
 
@@ -209,79 +155,8 @@ static void sweep_insn(struct sweep *s, const struct disasm_insn *i)
 	if (i->flow == DISASM_CALL || i->flow == DISASM_INDIRECT || i->flow == DISASM_RETURN ||
 	    i->flow == DISASM_JUMP)
 		s->prologue = false;
-}
-
-static int sweep_loop(struct elf_file *elf, struct sweep *s)
-{
-	_cleanup_disasm_ struct disasm *d = NULL;
-	struct buf code;
-	u64 at = s->loop->start;
-	int r = disasm_create(elf->machine, &d);
-
-	if (r < 0)
-		return r;
-	r = elf_file_bytes(elf, at, s->loop->end - at, &code);
-	if (r < 0)
-		return r;
-	while (buf_left(&code)) {
-		struct disasm_insn i = {.target = ~0ULL};
-
-		if (!disasm_one(d, code, at, &i) || !i.length)
-			i = (struct disasm_insn){.length = elf->machine == EM_X86_64 ? 1 : 4};
-		else
-			sweep_insn(s, &i);
-		if (buf_left(&code) >= i.length)
-			note_link(s, code.pos, &i, at);
-		if (!buf_skip(&code, i.length))
-			break;
-		at += i.length;
-	}
-	return 0;
-}
-
-static void first_rule(void *arg, u64 pc, const struct unwind_rule *rule)
-{
-	struct unwind_rule *first = arg;
-
-	if (first->cfa_op == UNWIND_CFA_NONE)
-		*first = *rule;
-}
-
-/* Whether the frame exists already where a range begins: the range is part of another function. */
-static bool begins_inside(const struct cfi_table *t, const struct cfi_fde *fde)
-{
-	struct unwind_rule first = {.cfa_op = UNWIND_CFA_NONE};
-	u64 budget = 4096;
-
-	cfi_run(t, fde, fde->start, MIN(fde->end, fde->start + 1), &budget, first_rule, &first);
-	return (first.cfa_op == UNWIND_CFA_REG && first.cfa_reg == t->machine->sp &&
-		first.cfa_off > 16) ||
-	       (first.cfa_op == UNWIND_CFA_REG && first.cfa_reg != t->machine->sp);
-}
-
-static void add_away(struct elf_file *elf, const struct away *away, struct python_binary *b)
-{
-	struct elf_section section;
-	struct cfi_table t = {};
-	struct cfi_fde fde;
-	struct buf bytes;
-	u64 offset = 0, at;
-
-	if (elf_file_section(elf, ".eh_frame", &section, &bytes) < 0 ||
-	    cfi_table_init(&t, bytes, section.svma, true, elf->machine) < 0)
-		return;
-	for (u32 i = 0; i < MAX_FDES && cfi_next(&t, &offset, &at); i++) {
-		bool wanted = false;
-
-		if (b->n_loops == PYTHON_MAX_RANGES)
-			return;
-		if (cfi_fde_at(&t, at, &fde) < 0)
-			continue;
-		for (u32 k = 0; k < away->n && !wanted; k++)
-			wanted = away->svma[k] >= fde.start && away->svma[k] < fde.end;
-		if (wanted && fde.start != b->loops[0].start && begins_inside(&t, &fde))
-			b->loops[b->n_loops++] = (struct python_range){fde.start, fde.end};
-	}
+	note_link(s, at, bytes, i);
+	return false;
 }
 
 static int find_loop(struct elf_file *elf, struct python_learned *l, struct diag *d)
@@ -293,19 +168,17 @@ static int find_loop(struct elf_file *elf, struct python_learned *l, struct diag
 			  .depth = 8,
 			  .thread_reg = ~0u,
 			  .arm64 = elf->machine == EM_AARCH64};
-	u64 start, size;
+	u64 size = 0;
 	int r;
 
-	if (!python_symbol(elf, loop_name, &start, &size) || !size || size > MAX_LOOP_BYTES)
+	if (!runtime_symbol_range(elf, loop_name, &b->loops[0]) ||
+	    b->loops[0].end - b->loops[0].start > MAX_LOOP_BYTES)
 		return diag_set(d, -ENOTSUP, "%s is not among its symbols", loop_name);
-	b->loops[0] = (struct python_range){start, start + size};
-	b->n_loops = 1;
-	r = sweep_loop(elf, &s);
+	r = runtime_sweep(elf, s.loop, sweep_insn, &s);
 	if (r < 0)
 		return diag_set(d, r, "the code of %s cannot be read", loop_name);
 	b->stack_bytes = (u32)MIN(s.deepest, (s64)65536);
-	add_away(elf, &s.away, b);
-	size = 0;
+	b->n_loops = runtime_add_parts(elf, &s.away, b->loops, PYTHON_MAX_RANGES);
 	for (u32 i = 0; i < b->n_loops; i++)
 		size += b->loops[i].end - b->loops[i].start;
 	if (b->shape == PYTHON_LIST && size < MIN_LOOP_BYTES)
@@ -333,7 +206,7 @@ int python_learn(struct elf_file *elf, const char *path, struct python_learned *
 	int r;
 
 	ret->machine = elf->machine;
-	(void)python_symbol(elf, "_PyRuntime", &ret->runtime, NULL);
+	(void)runtime_symbol(elf, "_PyRuntime", &ret->runtime, NULL);
 	r = find_version(elf, path, ret, reterr_diag);
 	if (r == 0)
 		r = python_offsets(elf, ret, reterr_diag);

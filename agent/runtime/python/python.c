@@ -74,12 +74,8 @@ static bool python_covers(const void *learned, const struct runtime_process *p, 
 	const struct python_binary *b = &((const struct python_learned *)learned)->bpf;
 	u64 svma = avma - p->bias;
 
-	if (b->shape == PYTHON_TAIL)
-		return true;
-	for (u32 i = 0; i < b->n_loops; i++)
-		if (svma >= b->loops[i].start && svma < b->loops[i].end)
-			return true;
-	return false;
+	return b->shape == PYTHON_TAIL ||
+	       runtime_in_any(b->loops, b->n_loops, PYTHON_MAX_RANGES, svma);
 }
 
 static void python_describe(const void *learned, char *ret, size_t n)

@@ -6,22 +6,7 @@
 #pragma once
 
 #include "abi/runtime_python.h"
-#include "agent/runtime/runtime.h"
-
-/* How code finds a thread's state. Addresses are svmas. */
-enum python_tls_kind {
-	PYTHON_TLS_NONE,
-	PYTHON_TLS_FIXED,  /* thread pointer + offset */
-	PYTHON_TLS_WORD,   /* thread pointer + the word at `slot` + offset */
-	PYTHON_TLS_MODULE, /* __tls_get_addr() of the two words at `slot`, + offset */
-	PYTHON_TLS_KEY,	   /* pthread_getspecific() of the key at `slot` */
-};
-
-struct python_tls {
-	u32 kind;
-	u64 slot;
-	s64 offset;
-};
+#include "agent/runtime/tls.h"
 
 /* Offsets that only naming needs; those that BPF needs as well are in `bpf`. */
 struct python_objects {
@@ -35,16 +20,6 @@ struct python_objects {
 	u32 str_kind_shift;
 };
 
-/* How pthread_getspecific() works in the libc that was analysed last. */
-struct python_libc {
-	u32 file_id;
-	u64 first_seen_ns; /* of the file; ids are reused */
-	bool known;
-	s64 direct;   /* thread pointer + direct + scale × key, when indirect < 0 */
-	s64 indirect; /* else *(thread pointer + direct) + indirect + scale × key */
-	u32 scale;
-};
-
 struct python_learned {
 	u32 version; /* 0x030b for 3.11 */
 	bool free_threaded;
@@ -52,10 +27,10 @@ struct python_learned {
 	bool jit;	/* built with the JIT, which may be disabled */
 	struct python_binary bpf;
 	struct python_objects objects;
-	struct python_tls current, bound;
+	struct runtime_tls current, bound;
 	u16 machine;
-	u64 runtime;		  /* _PyRuntime, 0 before 3.7 */
-	struct python_libc *libc; /* owned */
+	u64 runtime;		   /* _PyRuntime, 0 before 3.7 */
+	struct runtime_libc *libc; /* owned */
 };
 
 /* learn.c */
@@ -66,10 +41,6 @@ int python_learn(struct elf_file *elf, const char *path, struct python_learned *
 bool python_is_name(const char *path);
 /* Whether the file contains the interpreter's loop. */
 bool python_has_loop(struct elf_file *elf);
-/*
- * The svma and size in bytes of a defined symbol. Dynamic symbols take precedence over static ones.
- */
-bool python_symbol(struct elf_file *elf, const char *name, u64 *ret_svma, u64 *ret_size);
 
 /* offsets.c: fills l->bpf and l->objects for l->version. On failure the diag says why. */
 int python_offsets(struct elf_file *elf, struct python_learned *l, struct diag *reterr_diag);
@@ -82,13 +53,7 @@ int python_learn_thread(struct elf_file *elf, struct python_learned *l, struct d
  * describes. -EAGAIN: the process has not started far enough.
  */
 int python_attach_thread(const struct runtime_target *t, const struct python_learned *l,
-			 const struct python_tls *tls, struct python_chain *ret);
-
-/*
- * Determines from its code how a libc's pthread_getspecific() works. -ENOENT: the file has no such
- * function.
- */
-int python_learn_libc(struct elf_file *elf, struct python_libc *ret);
+			 const struct runtime_tls *tls, struct runtime_chain *ret);
 
 /* name.c */
 /* Names a frame as runtime_ops.name() does. */

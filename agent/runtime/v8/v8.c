@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/runtime/binary.h"
 #include "agent/runtime/v8/v8.h"
 
 /* More code than any launcher of a libnode.so has, and less than any V8. */
@@ -20,10 +21,9 @@ static bool has_text(const struct elf_file *elf, u64 n)
 
 static bool v8_is_runtime(const struct procman_binary *b)
 {
-	const char *name = strrchr(b->path, '/');
+	const char *name = runtime_file_name(b->path);
 	struct buf bytes;
 
-	name = name ? name + 1 : b->path;
 	if (strncmp(name, "node", 4) != 0 && strncmp(name, "libnode.so", 10) != 0 &&
 	    strncmp(name, "nsolid", 6) != 0)
 		return false;
