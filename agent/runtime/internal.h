@@ -60,8 +60,8 @@ struct runtimes {
 	/* struct known_binary *, owned: unmapped while the learner works on them */
 	struct map gone;
 	bool used[RUNTIME_MAX_BINARIES];
-	u64 anonymous_of; /* the mappings_id that `anonymous` belongs to; 0: none */
-	u32 anonymous;
+	u64 jits_of; /* the mappings_id that `jits` belongs to; 0: none */
+	u32 jits[JIT_MEMORY_N];
 
 	struct learner *learner;
 	struct runtime_answers answers;

@@ -124,7 +124,7 @@ u32 runtimes_take(struct runtimes *r, bool wait)
 		}
 		n++;
 		k->learning = false;
-		r->anonymous_of = 0;
+		r->jits_of = 0;
 		log_debug("%s: %s learned in %.1f ms", job->binary.path,
 			  runtime_table[k->claimed].name, job->ms);
 		if (k->gone) {
@@ -188,39 +188,76 @@ static u32 marked_runtime(const struct known_binary *k)
 	return k && (k->runtime || k->learning) ? k->claimed : RUNTIME_NONE;
 }
 
-/* The runtime whose JIT writes to the process's anonymous memory. */
-static u32 anonymous_runtime(struct runtimes *r, const struct procman_process *p)
+/* Whether a mapping is of a segment of an ELF file. The file can have more behind its segments. */
+static bool is_segment(const struct procman_mapping *m)
 {
+	const struct elf_file *elf = m->binary->elf;
+
+	for (u32 i = 0; elf && i < elf->n_segments; i++)
+		if (m->foff + (m->end - m->start) > elf->segments[i].foff &&
+		    m->foff < elf->segments[i].foff + elf->segments[i].filesz)
+			return true;
+	return false;
+}
+
+/* The memory, as a JIT uses it, of a mapping that is not a segment; JIT_MEMORY_N: of no JIT. */
+static enum jit_memory jit_memory_of(const struct procman_mapping *m)
+{
+	const struct procman_binary *b = m->binary;
+
+	if (b->kind == PROCMAN_ANON)
+		return JIT_MEMORY_ANON;
+	if (procman_binary_is_jit(b))
+		return JIT_MEMORY_SHARED;
+	return b->elf || (b->kind == PROCMAN_FILE && b->error == -ENOEXEC) ? JIT_MEMORY_FILES
+									   : JIT_MEMORY_N;
+}
+
+/* Finds the runtimes with a JIT in the process, by the memory that each writes code to. */
+static void find_jits(struct runtimes *r, const struct procman_process *p)
+{
+	memset(r->jits, 0, sizeof(r->jits));
 	for (u32 i = 0; i < p->n; i++) {
 		u32 runtime;
 
-		if (!p->mappings[i].binary->elf)
+		if (!is_segment(&p->mappings[i]))
 			continue;
 		runtime = marked_runtime(runtimes_binary(r, p->mappings[i].binary));
-		if (runtime && runtime_table[runtime].ops->marks_anonymous)
-			return runtime;
+		for (u32 k = 0; runtime && k < JIT_MEMORY_N; k++)
+			if (!r->jits[k] && runtime_table[runtime].ops->jit_memory & 1u << k)
+				r->jits[k] = runtime;
 	}
-	return RUNTIME_NONE;
 }
 
 u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
 			const struct procman_mapping *m)
 {
+	enum jit_memory memory;
+	u32 own;
+
 	if (RUNTIME_N == 1)
 		return RUNTIME_NONE;
-	if (m->binary->elf)
-		return marked_runtime(runtimes_binary(r, m->binary));
-	if (m->binary->kind != PROCMAN_ANON)
+	if (is_segment(m)) {
+		own = marked_runtime(runtimes_binary(r, m->binary));
+		return own && runtime_table[own].ops->native_text ? RUNTIME_NONE : own;
+	}
+	memory = jit_memory_of(m);
+	if (memory == JIT_MEMORY_N)
 		return RUNTIME_NONE;
 	/* A JIT has hundreds of such mappings, and the caller asks about one after the other. */
-	if (r->anonymous_of != p->mappings_id) {
-		r->anonymous = anonymous_runtime(r, p);
-		r->anonymous_of = p->mappings_id;
+	if (r->jits_of != p->mappings_id) {
+		find_jits(r, p);
+		r->jits_of = p->mappings_id;
 	}
-	return r->anonymous;
+	return r->jits[memory];
 }
 
 /* ---- processes ---- */
+
+static bool has_anonymous_jit(u32 runtime)
+{
+	return runtime_table[runtime].ops->jit_memory & 1u << JIT_MEMORY_ANON;
+}
 
 static u64 key_of(u64 image, u32 runtime)
 {
@@ -319,7 +356,7 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 
 	if (e < 0 && a->done)
 		return;
-	if (ops->marks_anonymous && !info.reserved[0].end)
+	if (has_anonymous_jit(runtime) && !info.reserved[0].end)
 		find_reserved(p->pid, &info);
 	a->mappings_id = p->mappings_id;
 	a->process = info;
@@ -382,7 +419,7 @@ static void attach_process(struct runtimes *r, const struct procman_process *p,
 		write_entry(r, p, a);
 	/* When mappings change, the memory that a JIT has reserved is determined again. */
 	if (a && a->done &&
-	    (!runtime_table[k->runtime].ops->marks_anonymous || a->mappings_id == p->mappings_id))
+	    (!has_anonymous_jit(k->runtime) || a->mappings_id == p->mappings_id))
 		return;
 	if (!a) {
 		a = calloc(1, sizeof(*a));
@@ -405,7 +442,7 @@ void runtimes_follow(struct runtimes *r, const struct procman_process *p)
 	for (u32 i = 0; RUNTIME_N > 1 && i < p->n; i++) {
 		const struct known_binary *k;
 
-		if (!p->mappings[i].binary->elf)
+		if (!is_segment(&p->mappings[i]))
 			continue;
 		k = runtimes_binary(r, p->mappings[i].binary);
 		if (!k || !k->claimed || seen & 1u << k->claimed)

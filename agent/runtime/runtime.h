@@ -67,6 +67,14 @@ struct runtime_names {
 	struct runtime_frame frames[RUNTIME_MAX_INLINED];
 };
 
+/* Memory, other than the segments of an ELF file, that can have code of a JIT. */
+enum jit_memory {
+	JIT_MEMORY_ANON,   /* private anonymous memory */
+	JIT_MEMORY_SHARED, /* shared memory without a file, as of memfd_create() and /dev/zero */
+	JIT_MEMORY_FILES,  /* files that are not ELF, and behind the segments of those that are */
+	JIT_MEMORY_N
+};
+
 struct runtime_ops {
 	/* Whether the binary contains this runtime. Cheap: it looks at the file's name and a
 	 * symbol. */
@@ -104,9 +112,12 @@ struct runtime_ops {
 			void (*line)(void *arg, const char *text), void *arg);
 	/* Rows or frame pointers also lead from each of its frames to the caller. */
 	bool walks_natively;
-	/* Its JIT writes code into private anonymous executable memory, whose mappings are marked,
+	/* Where executable mappings have code of its JIT: bits by enum jit_memory. They are marked,
 	 * too. */
-	bool marks_anonymous;
+	u32 jit_memory;
+	/* The mappings of its own binary are not marked: rows lead through all of the code
+	 * there. */
+	bool native_text;
 };
 
 /* A runtime whose code is unwound by rows only: nothing is learned, no process is attached. */

@@ -273,5 +273,5 @@ const struct runtime_ops runtime_hotspot = {
 	.otel_name = "OpenJDK Runtime Environment",
 	.otel_version = otel_version,
 	.missing = hotspot_tell_missing,
-	.marks_anonymous = true,
+	.jit_memory = 1u << JIT_MEMORY_ANON,
 };

@@ -132,6 +132,6 @@ const struct runtime_ops runtime_v8 = {
 	.covers = v8_covers,
 	.describe = v8_describe,
 	.otel_name = "nodejs", /* V8 does not know the version of Node.js */
-	.marks_anonymous = true,
+	.jit_memory = 1u << JIT_MEMORY_ANON,
 	.walks_natively = true,
 };
