@@ -108,12 +108,17 @@ static __always_inline int runtime_walk(__u32 runtime)
 
 /*
  * The runtime that reserved the memory around pc, where no mapping is known (sets s->walk.mapping);
- * or RUNTIME_NONE.
+ * or RUNTIME_NONE. A function of its own: inline, each runtime would cost the verifier 80 000
+ * instructions.
  */
-static __always_inline __u32 runtime_unmapped(struct scratch *s)
+__noinline int runtime_unmapped(void)
 {
-	__u64 pc = walk_pc(&s->walk.regs);
+	struct scratch *s = scratch_get();
+	__u64 pc;
 
+	if (!s)
+		return RUNTIME_NONE;
+	pc = walk_pc(&s->walk.regs);
 	for (__u64 id = 1; id < RUNTIME_N; id++) {
 		const struct runtime_process *p = runtime_process(s, id);
 
@@ -129,7 +134,7 @@ static __always_inline __u32 runtime_unmapped(struct scratch *s)
 			.file = id << UNWIND_MAPPING_RUNTIME_SHIFT | UNWIND_MAPPING_FP,
 		};
 		s->walk.have_mapping = 1;
-		return id;
+		return (int)id;
 	}
 	return RUNTIME_NONE;
 }
@@ -141,7 +146,7 @@ static __always_inline int native_one(struct scratch *s, struct row_cache *cache
 	__u64 frame;
 	int stop = walk_step(&env, &s->walk, &frame);
 
-	if (stop == STOP_NO_MAPPING && runtime_unmapped(s))
+	if (stop == STOP_NO_MAPPING && runtime_unmapped())
 		stop = WALK_RUNTIME;
 	if (stop != WALK_RUNTIME && !walk_can_resume(stop))
 		native_push(s, frame);
