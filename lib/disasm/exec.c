@@ -151,16 +151,15 @@ struct run {
 	const struct exec_program *p;
 	const struct exec_machine *machine;
 	bool arm64;
-	struct path *paths; /* owned; paths that are still to be run */
-	u32 n, n_begun;
+	struct path *paths; /* owned; in the order in which they began */
+	u32 n, n_run;
 	bool stop;
 };
 
 static void queue_path(struct run *r, const struct exec *x, u64 svma, u32 n_insns)
 {
-	if (r->n_begun == EXEC_MAX_PATHS)
+	if (r->n == EXEC_MAX_PATHS)
 		return;
-	r->n_begun++;
 	r->paths[r->n] = (struct path){.svma = svma, .n_insns = n_insns};
 	memcpy(&r->paths[r->n++].state, x, sizeof(*x));
 }
@@ -238,8 +237,8 @@ int exec_run(const struct exec_program *p, u16 e_machine, u64 svma)
 	}
 	x.regs[r.machine->first_arg] = exec_symbol(&x, EXEC_ARG, 0, NULL);
 	queue_path(&r, &x, svma, 0);
-	while (r.n && !r.stop) {
-		memcpy(&at, &r.paths[--r.n], sizeof(at));
+	while (r.n_run < r.n && !r.stop) {
+		memcpy(&at, &r.paths[r.n_run++], sizeof(at));
 		while (!r.stop && run_one(&r, &at))
 			;
 	}
