@@ -42,6 +42,7 @@ struct attached {
 	u32 pid;
 	u32 n_tries;
 	bool done;
+	bool again;	 /* attach() is still called, because it will find more */
 	bool in_map;	 /* it is in BPF's map */
 	int error;	 /* of the last attempt */
 	u64 mappings_id; /* the process's mappings_id when it was attached */

@@ -335,6 +335,12 @@ static void write_entry(struct runtimes *r, const struct procman_process *p, str
 			key.pid, runtime_table[key.runtime].name);
 }
 
+static void wait_for_more(struct runtimes *r, const struct procman_process *p, struct attached *a)
+{
+	a->n_tries = MIN(a->n_tries + 1, (u32)EARLY_TRIES);
+	wait_rounds(r, p, a->binary->runtime, a->n_tries < EARLY_TRIES ? 1 : LATE_ROUNDS);
+}
+
 static void attach_try(struct runtimes *r, const struct procman_process *p,
 		       const struct procman_mapping *m, struct attached *a)
 {
@@ -362,8 +368,7 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 	a->process = info;
 	a->error = e;
 	if (e == -EAGAIN) {
-		a->n_tries = MIN(a->n_tries + 1, (u32)EARLY_TRIES);
-		wait_rounds(r, p, runtime, a->n_tries < EARLY_TRIES ? 1 : LATE_ROUNDS);
+		wait_for_more(r, p, a);
 		return;
 	}
 	wait_no_more(r, p->image, runtime);
@@ -374,7 +379,10 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 		return;
 	}
 	a->done = true;
+	a->again = e > 0;
 	write_entry(r, p, a);
+	if (a->again && a->in_map)
+		wait_for_more(r, p, a);
 	log_debug("pid %u: %s attached in %.2f ms", p->pid, runtime_table[runtime].name,
 		  (double)(clock_ns(CLOCK_MONOTONIC) - begin) / 1e6);
 }
@@ -418,7 +426,7 @@ static void attach_process(struct runtimes *r, const struct procman_process *p,
 	if (a && a->done && !a->in_map)
 		write_entry(r, p, a);
 	/* When mappings change, the memory that a JIT has reserved is determined again. */
-	if (a && a->done &&
+	if (a && a->done && !a->again &&
 	    (!has_anonymous_jit(k->runtime) || a->mappings_id == p->mappings_id))
 		return;
 	if (!a) {

@@ -89,7 +89,8 @@ struct runtime_ops {
 	/* Frees what name() keeps and can read again. May be NULL. */
 	void (*trim)(void *learned);
 	/* Fills ret->room for a process; the caller has set the other fields. -EAGAIN: the runtime
-	 * has not started far enough; attach() will be called again. */
+	 * has not started far enough; attach() will be called again. 1: the walker can begin, but
+	 * attach() will be called again, because more will be known. */
 	int (*attach)(const struct runtime_target *t, const void *learned,
 		      struct runtime_process *ret);
 	/* Names a frame by the two words that the walker sent; texts go into ret->arena. -ESTALE:
