@@ -37,7 +37,7 @@ static u32 name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u6
 			continue;
 		}
 		proc = proc ? proc : procman_find(p->procman, pid);
-		r = runtimes_name(p->runtimes, proc, word, frames[i], &id);
+		r = runtimes_name(p->runtimes, proc, &frames[i - 1], n - i + 1, &id);
 		*unnamed |= r != 0;
 		if (r >= 0)
 			ret[n_ret++] = (word & ~WORD_RUNTIME_ADDRESS) | id;

@@ -24,10 +24,42 @@ static int add_note(struct runtime_names *n, const char *text)
 	return 0;
 }
 
+static u32 runtime_of(u64 word)
+{
+	return (u32)(word >> WORD_RUNTIME_SHIFT) & 63;
+}
+
+/*
+ * Finds the next frame of the runtime whose frame is in the first two of n words. The runtime's own
+ * frames, each of which follows a mark, do not count.
+ */
+static void find_caller(const u64 *words, u32 n, struct runtime_names *ret)
+{
+	u32 runtime = runtime_of(words[0]);
+	bool own = false;
+
+	if (runtime >= RUNTIME_N || !runtime_table[runtime].ops ||
+	    !runtime_table[runtime].ops->named_by_caller)
+		return;
+	for (u32 i = 2; i + 1 < n; i++) {
+		bool skip = own;
+
+		own = words[i] >= WORD_RUNTIME && !(words[i] & WORD_RUNTIME_ADDRESS);
+		if (words[i] < WORD_RUNTIME)
+			continue;
+		if (!skip && !own && runtime_of(words[i]) == runtime) {
+			ret->caller = words[i] & WORD_RUNTIME_ADDRESS;
+			ret->caller_where = words[i + 1];
+			return;
+		}
+		i++;
+	}
+}
+
 static int read_names(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
 		      struct runtime_names *ret)
 {
-	u32 runtime = (u32)(word >> WORD_RUNTIME_SHIFT) & 63;
+	u32 runtime = runtime_of(word);
 	u64 *stale = &r->stats.stale[runtime < RUNTIME_N ? runtime : RUNTIME_NONE];
 	const struct attached *a =
 		p && runtime < RUNTIME_N ? runtimes_attached(r, p->image, runtime) : NULL;
@@ -115,22 +147,26 @@ static int add_unnamed(struct runtimes *r, u32 runtime, u32 *ret_id)
 	return e < 0 ? e : 1;
 }
 
-int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
+int runtimes_name(struct runtimes *r, const struct procman_process *p, const u64 *words, u32 n,
 		  u32 *ret_id)
 {
-	u64 key[] = {p ? p->image : 0, word, where};
-	u64 h = hash_bytes(key, sizeof(key)) >> 1;
-	u64 *known = map_get(&r->answers.index, h);
 	struct runtime_names answer = {.arena = &r->answers.arena};
-	u32 runtime = word >> WORD_RUNTIME_SHIFT & 63;
+	u32 runtime = runtime_of(words[0]);
+	const u64 *known;
 	int e = answers_full(r) ? -ENOMEM : 0;
+	u64 h;
 
+	find_caller(words, n, &answer);
+	u64 key[] = {p ? p->image : 0, words[0], words[1], answer.caller, answer.caller_where};
+
+	h = hash_bytes(key, sizeof(key)) >> 1;
+	known = map_get(&r->answers.index, h);
 	if (known) {
 		*ret_id = (u32)*known;
 		return 0;
 	}
 	if (e == 0)
-		e = read_names(r, p, word, where, &answer);
+		e = read_names(r, p, words[0], words[1], &answer);
 	if (e == 0)
 		e = keep_answer(&r->answers, h, runtime, &answer, ret_id);
 	return e < 0 ? add_unnamed(r, runtime, ret_id) : 0;

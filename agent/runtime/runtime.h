@@ -63,6 +63,8 @@ struct runtime_frame {
 /* The functions of one physical frame, innermost inlined function first. */
 struct runtime_names {
 	struct arena *arena;
+	/* Of a runtime with named_by_caller: the two words of its next frame; 0: there is none. */
+	u64 caller, caller_where;
 	u32 n;
 	struct runtime_frame frames[RUNTIME_MAX_INLINED];
 };
@@ -111,6 +113,8 @@ struct runtime_ops {
 	 * May be NULL. May be slow: only `culprit doctor -p` calls it. */
 	void (*missing)(const struct runtime_target *t, const void *learned,
 			void (*line)(void *arg, const char *text), void *arg);
+	/* A frame's name depends on the next frame of the runtime as well. */
+	bool named_by_caller;
 	/* Rows or frame pointers also lead from each of its frames to the caller. */
 	bool walks_natively;
 	/* Where executable mappings have code of its JIT: bits by enum jit_memory. They are marked,
@@ -191,12 +195,12 @@ void runtimes_trim(struct runtimes *r);
 /* Whether the runtime's walker handles this avma. */
 bool runtimes_cover(struct runtimes *r, const struct procman_process *p, u32 runtime, u64 avma);
 /*
- * Names a runtime frame of a live process; p is NULL if the process is unknown. *ret_id is for
- * runtime_answers_get(). A frame that cannot be named gets a note as its name. Returns 1 if it got
- * a note because names have reached their share of the memory limit, or because of a lack of
- * memory. Negative: not even the note could be stored.
+ * Names the runtime frame in the first two of n words of a stack; p is NULL if the process is
+ * unknown. *ret_id is for runtime_answers_get(). A frame that cannot be named gets a note as its
+ * name. Returns 1 if it got a note because names have reached their share of the memory limit, or
+ * because of a lack of memory. Negative: not even the note could be stored.
  */
-int runtimes_name(struct runtimes *r, const struct procman_process *p, u64 word, u64 where,
+int runtimes_name(struct runtimes *r, const struct procman_process *p, const u64 *words, u32 n,
 		  u32 *ret_id);
 /*
  * Creates the frame that replaces unread frames of a runtime in a host walk, which passes them by

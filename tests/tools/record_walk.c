@@ -282,16 +282,17 @@ static void print_tables(void)
 		print_bytes("memory", r->start, r->bytes, r->n);
 }
 
-static void print_names(u64 word, u64 where)
+/* Prints the names of the frame in the first two of n words. */
+static void print_names(const u64 *words, u32 n)
 {
 	const struct runtime_answer *a;
 	u32 id;
 
-	if (!(word & WORD_RUNTIME_ADDRESS)) {
+	if (!(words[0] & WORD_RUNTIME_ADDRESS)) {
 		puts(" # the next frame is the runtime's own");
 		return;
 	}
-	if (runtimes_name(live.runtimes, live.process, word, where, &id) < 0)
+	if (runtimes_name(live.runtimes, live.process, words, n, &id) < 0)
 		abort();
 	a = runtime_answers_get(&live.runtimes->answers, id);
 	for (u32 i = 0; i < a->n; i++) {
@@ -315,7 +316,8 @@ static void print_frames(void)
 		if ((word & WORD_RUNTIME) == WORD_RUNTIME) {
 			printf("frame runtime %llx %llx", word & WORD_RUNTIME_ADDRESS,
 			       snapshot.frames[i + 1]);
-			print_names(word, snapshot.frames[++i]);
+			print_names(&snapshot.frames[i], snapshot.n_frames - i);
+			i++;
 			continue;
 		}
 		if (word & WORD_RAW) {
