@@ -4,7 +4,8 @@
  * The input:
  *
  *	u8	runtime, modulo the number of runtimes
- *	u8	bit 0: each word of memory is an address in the memory
+ *	u8	bit 0: each word of memory is an address in the memory; bit 1: pc is in code of a
+ *		JIT; bit 2: pc is a return address; bit 3: all registers are known
  *	u16	pc, sp and fp at the begin of the walk, as an offset from BASE
  *	512 B	struct runtime_binary
  *	104 B	struct runtime_process.room
@@ -47,6 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const size_t head = 4 + sizeof(host_binary) + sizeof(host_process.room);
 	__u32 runtime, calls = 0;
+	struct walk_regs regs;
 	struct scratch *s;
 	__u64 at;
 	int stop;
@@ -61,8 +63,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memset(&host_process, 0, sizeof(host_process));
 	memcpy(&host_binary, data + 4, sizeof(host_binary));
 	memcpy(host_process.room, data + 4 + sizeof(host_binary), sizeof(host_process.room));
-	s = host_begin(runtime,
-		       &(struct walk_regs){.pc = at, .sp = at, .fp = at, .exact = 1, .tls = BASE});
+	regs = (struct walk_regs){.pc = at,
+				  .sp = at,
+				  .fp = at,
+				  .exact = !(data[1] & 4),
+				  .full = data[1] >> 3 & 1,
+				  .tls = BASE};
+	for (__u32 i = 0; i < UNWIND_N_REGS; i++)
+		regs.r[i] = at;
+	s = host_begin(runtime, &regs);
+	if (data[1] & 2)
+		s->walk.mapping.file = UNWIND_MAPPING_FP;
 	do {
 		__u32 before = s->walk.n;
 
