@@ -28,7 +28,7 @@ CHAIN = ["main", "outer", "inner"]
 WARM_SECONDS = 1.5
 TRIES = 20
 
-PYTHON, V8, HOTSPOT = "walk.py", "walk.js", "Walk.java"
+PYTHON, V8, HOTSPOT, RUBY = "walk.py", "walk.js", "Walk.java", "walk.rb"
 
 
 def python(n):
@@ -54,7 +54,10 @@ WALKS = {
     "hotspot-17": (HOTSPOT, java(17), []),
     "hotspot-17-interpreter": (HOTSPOT, java(17), ["-Xint"]),
     "hotspot-25": (HOTSPOT, java(25), ["-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Walk::*"]),
+    "ruby-3.3-static": (RUBY, [f"{CACHE}/ruby-3.3-static/bin/ruby"], ["--disable-gems"]),
 }
+# Frames of a program that are not part of the chain.
+OTHERS = ("<module>", "(anonymous)", "<main>", "sort_by", "each")
 
 
 def find(places):
@@ -97,7 +100,7 @@ def wrong_chain(snapshot, program):
         lines = f.read().splitlines()
     frames = [(name.rpartition(".")[2], int(line)) for name, line in
               re.findall(rf"(?<=# )(\S+) \S*{re.escape(program)}:(\d+)", snapshot)]
-    frames = [f for f in frames if f[0] not in ("<module>", "(anonymous)")][::-1]
+    frames = [f for f in frames if f[0] not in OTHERS][::-1]
     if [name for name, _ in frames] != CHAIN:
         return f"the chain is {frames}, not {CHAIN}"
     for (name, line), callee in zip(frames, CHAIN[1:]):
