@@ -28,7 +28,7 @@ CHAIN = ["main", "outer", "inner"]
 WARM_SECONDS = 1.5
 TRIES = 20
 
-PYTHON, V8, HOTSPOT, RUBY = "walk.py", "walk.js", "Walk.java", "walk.rb"
+PYTHON, V8, HOTSPOT, RUBY, PERL = "walk.py", "walk.js", "Walk.java", "walk.rb", "walk.pl"
 
 
 def python(n):
@@ -55,6 +55,7 @@ WALKS = {
     "hotspot-17-interpreter": (HOTSPOT, java(17), ["-Xint"]),
     "hotspot-25": (HOTSPOT, java(25), ["-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Walk::*"]),
     "ruby-3.3-static": (RUBY, [f"{CACHE}/ruby-3.3-static/bin/ruby"], ["--disable-gems"]),
+    "perl": (PERL, ["/usr/bin/perl"], []),
 }
 # Frames of a program that are not part of the chain.
 OTHERS = ("<module>", "(anonymous)", "<main>", "sort_by", "each")
@@ -98,7 +99,7 @@ def wrong_chain(snapshot, program):
     """Why the snapshot's frames are not the program's chain, or None."""
     with open(os.path.join(PROGRAMS, program), encoding="utf-8") as f:
         lines = f.read().splitlines()
-    frames = [(name.rpartition(".")[2], int(line)) for name, line in
+    frames = [(re.split(r"[.:]", name)[-1], int(line)) for name, line in
               re.findall(rf"(?<=# )(\S+) \S*{re.escape(program)}:(\d+)", snapshot)]
     frames = [f for f in frames if f[0] not in OTHERS][::-1]
     if [name for name, _ in frames] != CHAIN:
