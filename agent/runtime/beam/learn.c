@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Learns from a beam.smp: the addresses of its variables and of some functions, from its symbols,
+ * and two facts from its code:
+ *
+ *	erts_get_scheduler_data		returns pthread_getspecific(key): where the key is
+ *	the call of process_main	where a scheduler's loop would return to
+ */
+#include <elf.h>
+#include <errno.h>
+#include <string.h>
+
+#include "agent/runtime/beam/beam.h"
+#include "agent/runtime/binary.h"
+#include "disasm/exec.h"
+
+#define CALL_BYTES 5
+#define MAX_CALLS (1u << 24) /* bytes of code that are searched for a call */
+
+struct wanted {
+	const char *name;
+	u16 svma; /* offset in struct beam_learned */
+};
+
+#define WANTED(name, member)                                                                       \
+	{                                                                                          \
+		name, offsetof(struct beam_learned, member)                                        \
+	}
+
+static const struct wanted variables[] = {
+	WANTED("the_active_code_index", code_index),
+	WANTED("erts_atom_table", atom_table),
+	WANTED("erts_aligned_scheduler_data", schedulers[0]),
+	WANTED("erts_aligned_dirty_cpu_scheduler_data", schedulers[1]),
+	WANTED("erts_aligned_dirty_io_scheduler_data", schedulers[2]),
+	WANTED("beam_normal_exit", normal_exit),
+	/* In the same file as the static variable with the ranges of modules. */
+	WANTED("erts_dump_lit_areas", near_ranges),
+};
+
+static int find_variables(struct elf_file *elf, struct beam_learned *l, struct diag *d)
+{
+	for (u32 i = 0; i < ARRAY_SIZE(variables); i++)
+		if (!runtime_symbol(elf, variables[i].name, (u64 *)((u8 *)l + variables[i].svma),
+				    NULL))
+			return diag_set(d, -ENOTSUP, "%s is not among its symbols",
+					variables[i].name);
+	if (!runtime_symbol(elf, "erts_proc", &l->processes, &l->processes_size))
+		return diag_set(d, -ENOTSUP, "erts_proc is not among its symbols");
+	/* Builds without frame pointers have no such variable. */
+	(void)runtime_symbol(elf, "erts_frame_layout", &l->frame_layout, NULL);
+	return 0;
+}
+
+static void find_functions(struct elf_file *elf, struct beam_binary *b)
+{
+	/* beam_jit_call_bif() and beam_jit_call_nif() are C++. */
+	static const char *const calls[BEAM_MAX_CALLS] = {
+		"_Z17beam_jit_call_bifP7processPmPKvPFmS0_S1_S3_Em",
+		"_Z17beam_jit_call_nifP7processPKvPmPFmP18enif_environment_tiS3_EP14erl_module_nif",
+		"erts_call_dirty_bif",
+		"erts_call_dirty_nif",
+	};
+
+	(void)runtime_symbol_range(elf, "erts_dirty_process_main", &b->dirty);
+	(void)runtime_symbol_range(elf, "erts_schedule", &b->schedule);
+	for (u32 i = 0; i < BEAM_MAX_CALLS; i++)
+		(void)runtime_symbol_range(elf, calls[i], &b->calls[i]);
+}
+
+static void read_text(struct elf_file *elf, const char *symbol, char *ret, size_t n)
+{
+	ssize_t got;
+	u64 at;
+
+	*ret = 0;
+	if (!runtime_symbol(elf, symbol, &at, NULL))
+		return;
+	got = elf_file_copy(elf, at, n - 1, ret);
+	ret[MAX(got, 0)] = 0;
+	for (char *p = ret; *p; p++)
+		if ((*p < '0' || *p > '9') && *p != '.')
+			*p = 0;
+}
+
+/* ---- the key ---- */
+
+struct key_reader {
+	struct runtime_code code;
+	u64 key;
+};
+
+static bool on_event(void *arg, const struct exec *x, enum exec_event event,
+		     const struct exec_value *value)
+{
+	struct key_reader *r = arg;
+	struct exec_value at;
+
+	return event == EXEC_CALLS && exec_is_load(x, value, 4, &at) &&
+	       exec_is_constant(&at, &r->key);
+}
+
+static int find_key(struct elf_file *elf, struct beam_learned *l, struct diag *d)
+{
+	struct key_reader r = {.code.elf = elf};
+	struct exec_program p = {.code = runtime_code_at, .event = on_event, .arg = &r};
+	u64 at;
+
+	if (!runtime_symbol(elf, "erts_get_scheduler_data", &at, NULL) ||
+	    exec_run(&p, elf->machine, at) < 0 || !r.key)
+		return diag_set(d, -ENOTSUP,
+				"the code of erts_get_scheduler_data is not understood");
+	l->scheduler = (struct runtime_tls){.kind = RUNTIME_TLS_KEY, .slot = r.key};
+	return 0;
+}
+
+/* ---- the caller of a scheduler's loop ---- */
+
+/* The return address of the only call of process_main(); 0: there is none, or several. */
+static u64 find_caller(struct elf_file *elf)
+{
+	struct elf_section text;
+	u64 main, found = 0;
+	struct buf code;
+	s32 to;
+
+	if (!runtime_symbol(elf, "process_main", &main, NULL) ||
+	    elf_file_section(elf, ".text", &text, &code) < 0)
+		return 0;
+	for (u64 i = 0; i + CALL_BYTES <= MIN(buf_left(&code), (size_t)MAX_CALLS); i++) {
+		if (code.pos[i] != 0xe8)
+			continue;
+		memcpy(&to, code.pos + i + 1, sizeof(to));
+		if (text.svma + i + CALL_BYTES + (u64)(s64)to != main)
+			continue;
+		if (found)
+			return 0;
+		found = text.svma + i + CALL_BYTES;
+	}
+	return found;
+}
+
+int beam_learn(struct elf_file *elf, struct beam_learned *ret, struct diag *reterr_diag)
+{
+	u32 jit = 0;
+	u64 at;
+	int r;
+
+	read_text(elf, "etp_otp_release", ret->release, sizeof(ret->release));
+	read_text(elf, "etp_erts_version", ret->version, sizeof(ret->version));
+	if (!runtime_symbol(elf, "etp_beamasm", &at, NULL))
+		return diag_set(
+			reterr_diag, -ENOTSUP,
+			"the emulator exports only the functions for NIFs (since Erlang/OTP 29), "
+			"and its variables are not found without symbols yet");
+	if (elf->machine != EM_X86_64)
+		return diag_set(reterr_diag, -ENOTSUP,
+				"Erlang/OTP %s: only x86-64 is understood yet", ret->release);
+	if (elf_file_copy(elf, at, sizeof(jit), &jit) != (ssize_t)sizeof(jit) || !jit)
+		return diag_set(reterr_diag, -ENOTSUP,
+				"Erlang/OTP %s without JIT is not understood yet", ret->release);
+	r = find_variables(elf, ret, reterr_diag);
+	if (r == 0)
+		r = find_key(elf, ret, reterr_diag);
+	if (r < 0)
+		return r;
+	for (u32 i = 0; i < elf->n_segments; i++)
+		ret->end = MAX(ret->end, elf->segments[i].svma + elf->segments[i].memsz);
+	find_functions(elf, &ret->bpf);
+	ret->caller = find_caller(elf);
+	return 0;
+}
