@@ -28,7 +28,8 @@ CHAIN = ["main", "outer", "inner"]
 WARM_SECONDS = 1.5
 TRIES = 20
 
-PYTHON, V8, HOTSPOT, RUBY, PERL = "walk.py", "walk.js", "Walk.java", "walk.rb", "walk.pl"
+PYTHON, V8, HOTSPOT = "walk.py", "walk.js", "Walk.java"
+RUBY, PERL, BEAM = "walk.rb", "walk.pl", "walk.erl"
 
 
 def python(n):
@@ -44,6 +45,10 @@ def java(n):
     return [f"/usr/lib/jvm/java-{n}-openjdk-*/bin/java", f"/usr/lib/jvm/*-{n}-*/bin/java"]
 
 
+def erlang(suite):
+    return [f"{CACHE}/debian-{suite}-erlang/usr/bin/erl"]
+
+
 # Name of the snapshot → program, places where its runtime may be, options.
 WALKS = {
     "python-3.9": (PYTHON, python(9), []),
@@ -56,6 +61,8 @@ WALKS = {
     "hotspot-25": (HOTSPOT, java(25), ["-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Walk::*"]),
     "ruby-3.3-static": (RUBY, [f"{CACHE}/ruby-3.3-static/bin/ruby"], ["--disable-gems"]),
     "perl": (PERL, ["/usr/bin/perl"], []),
+    "beam-25": (BEAM, erlang("bookworm"), ["+S", "1"]),
+    "beam-27": (BEAM, erlang("trixie"), ["+S", "1"]),
 }
 # Frames of a program that are not part of the chain.
 OTHERS = ("<module>", "(anonymous)", "<main>", "sort_by", "each")
@@ -76,6 +83,11 @@ def running(program, runtime, options):
             subprocess.run([shutil.which("javac"), "--release", "8", "-nowarn", "-Xlint:-options", "-d", classes,
                             program], cwd=PROGRAMS, check=True)
             command = [runtime, *options, "-cp", classes, "Walk"]
+        if program == BEAM:
+            root = runtime.removesuffix("/usr/bin/erl")
+            shutil.copy(os.path.join(PROGRAMS, program), f"{root}/tmp")
+            subprocess.run(["chroot", root, "sh", "-c", f"cd /tmp && erlc {program}"], check=True)
+            command = ["chroot", root, "erl", "-noinput", *options, "-pa", "/tmp", "-s", "walk"]
         process = subprocess.Popen(command, cwd=PROGRAMS, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout.readline() == "ready\n"
@@ -87,10 +99,10 @@ def running(program, runtime, options):
 
 
 def thread_of(pid):
-    """The thread that is called "walk", else the main thread."""
+    """The thread that is called "walk", or as the BEAM calls its first scheduler; else the main thread."""
     for path in glob.glob(f"/proc/{pid}/task/*/comm"):
         with open(path, encoding="utf-8") as f:
-            if f.read() == "walk\n":
+            if f.read() in ("walk\n", "1_scheduler\n", "erts_sched_1\n"):
                 return path.split("/")[4]
     return pid
 
@@ -99,7 +111,7 @@ def wrong_chain(snapshot, program):
     """Why the snapshot's frames are not the program's chain, or None."""
     with open(os.path.join(PROGRAMS, program), encoding="utf-8") as f:
         lines = f.read().splitlines()
-    frames = [(re.split(r"[.:]", name)[-1], int(line)) for name, line in
+    frames = [(re.sub(r".*[.:]|/\d+$", "", name), int(line)) for name, line in
               re.findall(rf"(?<=# )(\S+) \S*{re.escape(program)}:(\d+)", snapshot)]
     frames = [f for f in frames if f[0] not in OTHERS][::-1]
     if [name for name, _ in frames] != CHAIN:
