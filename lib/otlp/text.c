@@ -19,9 +19,10 @@ static const struct {
 	const char *type;
 	u8 kind;
 } frame_types[] = {
-	{"go", FRAME_NATIVE},  {"rust", FRAME_NATIVE}, {"php", FRAME_JIT},
-	{"phpjit", FRAME_JIT}, {"ruby", FRAME_JIT},    {"perl", FRAME_JIT},
-	{"dotnet", FRAME_JIT}, {"beam", FRAME_JIT},    {"luajit", FRAME_JIT},
+	{"go", FRAME_NATIVE},
+	{"rust", FRAME_NATIVE},
+	{"phpjit", FRAME_PHP},
+	{"luajit", FRAME_LUA},
 };
 
 const char *otlp_frame_type(u8 kind)
