@@ -18,7 +18,8 @@ struct lua_event {
 struct lua_ops {
 	const struct lua_event *events; /* the last one has no name, and from is 255 */
 	u8 move, get_upvalue, get_global, get_table, get_field, self;
-	u8 call, tail_call, iterate;
+	u8 call, tail_call, iterate, jump;
+	u8 closure, set_list; /* 5.1: words that are no instructions follow */
 	/* 5.1 to 5.3: op 6 bits, A 8, C 9, B 9; from 5.4 on: op 7, A 8, k 1, B 8, C 8 */
 	bool wide;
 	/* Bits: the instructions that write register A, or registers from A on. */

@@ -17,6 +17,8 @@
 #define MAX_BACK 1024	    /* instructions before a call that are searched for the name */
 #define MAX_VARIABLES 4096
 #define MAX_LINES (1u << 20)
+#define PROTO_51_PROTOS 32    /* in a Proto of 5.1: the functions in it, */
+#define PROTO_51_UPVALUES 112 /* and a byte: the number of its upvalues */
 #define TYPE_STRING 4
 #define TYPE_LONG_STRING 0x14
 
@@ -179,6 +181,59 @@ static int key_of(const struct reader *r, const struct place *p, const struct in
 	return -ENOENT;
 }
 
+/* The target of a jump; 0: the instruction is no jump. */
+static s64 jump_target(const struct lua_ops *ops, u32 word, u32 pc)
+{
+	if ((word & (ops->wide ? 127 : 63)) != ops->jump)
+		return 0;
+	return (s64)pc + 1 +
+	       (ops->wide ? (s64)(word >> 7) - 0xffffff : (s64)(word >> 14) - 0x1ffff);
+}
+
+/*
+ * Whether a jump passes instruction `set` and leads to a place before `pc`: the register that `set`
+ * writes may have another value at pc. `code` begins with `from`.
+ */
+static bool is_conditional(const struct lua_ops *ops, const u32 *code, u32 from, u32 set, u32 pc)
+{
+	for (u32 i = from; i < set; i++) {
+		s64 to = jump_target(ops, code[i - from], i);
+
+		if (to > set && to <= pc)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * 5.1 has words that are no instructions: one for each upvalue of a function that is made, and the
+ * operand of a long list. Replaces them by instructions that write nothing.
+ */
+static void hide_operands(const struct reader *r, const struct place *p, u32 *code, u32 n)
+{
+	const struct lua_ops *ops = r->l->ops;
+	const u32 none = ops->jump | 0x1ffffu << 14; /* a jump to the next instruction */
+
+	for (u32 i = 0; i < n; i++) {
+		struct insn insn = decode(ops, code[i]);
+		bool failed = false;
+		u8 operands = 0;
+		u64 proto;
+
+		if (insn.op == ops->set_list)
+			operands = !insn.c && !insn.k;
+		if (insn.op == ops->closure) {
+			proto = runtime_u64(r->m, proto_u64(p, PROTO_51_PROTOS) + 8ULL * insn.bx,
+					    &failed);
+			if (failed ||
+			    runtime_read(r->m, proto + PROTO_51_UPVALUES, &operands, 1) < 0)
+				operands = 0;
+		}
+		while (operands-- && i + 1 < n)
+			code[++i] = none;
+	}
+}
+
 /* The name of what a register holds before instruction `pc`; `code` begins with `from`. */
 static int register_name(const struct reader *r, const struct place *p, const u32 *code, u32 from,
 			 u32 pc, u32 reg, const char **ret)
@@ -188,18 +243,19 @@ static int register_name(const struct reader *r, const struct place *p, const u3
 
 	if (e != -ENOENT)
 		return e;
-	while (pc-- > from) {
+	for (u32 end = pc; pc-- > from;) {
 		struct insn i = decode(ops, code[pc - from]);
 
+		if (has(ops->writes_from, i.op) ? reg < i.a : !has(ops->writes, i.op) || reg != i.a)
+			continue;
+		if (is_conditional(ops, code, from, pc, end))
+			return -ENOENT;
 		/* A method call writes the function and the object. */
 		if (i.op == ops->self && i.a == reg)
 			return key_of(r, p, &i, ret);
-		if (has(ops->writes_from, i.op) && reg >= i.a)
-			return -ENOENT;
-		if (!has(ops->writes, i.op) || i.a != reg)
-			continue;
 		if (i.op == ops->move) {
 			reg = i.b;
+			end = pc;
 			e = variable(r, p, pc, reg, ret);
 			if (e != -ENOENT)
 				return e;
@@ -246,6 +302,8 @@ static int callee(const struct reader *r, const struct place *p, const char **re
 			 4 * (size_t)(pc - from + 1)) < 0)
 		return -EFAULT;
 	call = decode(ops, code[pc - from]);
+	if (ops->closure)
+		hide_operands(r, p, code, pc - from);
 	if (call.op == ops->call || call.op == ops->tail_call)
 		return register_name(r, p, code, from, pc, call.a, ret);
 	if (call.op == ops->iterate) {

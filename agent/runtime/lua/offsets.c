@@ -46,6 +46,9 @@ static const struct lua_ops ops_51 = {
 	.call = 28,
 	.tail_call = 29,
 	.iterate = 33,
+	.jump = 22,
+	.closure = 36,
+	.set_list = 34,
 	.writes = {BITS(0, 2) | BITS(4, 6) | BIT(10) | BITS(12, 21) | BIT(27) | BIT(36)},
 	.writes_from = {BIT(3) | BIT(11) | BITS(28, 29) | BITS(31, 33) | BIT(37)},
 };
@@ -61,6 +64,7 @@ static const struct lua_ops ops_53 = {
 	.call = 36,
 	.tail_call = 37,
 	.iterate = 41,
+	.jump = 30,
 	.writes = {BITS(0, 3) | BITS(5, 7) | BIT(11) | BITS(13, 29) | BIT(35) | BIT(44)},
 	.writes_from = {BIT(4) | BIT(12) | BITS(36, 37) | BITS(39, 42) | BIT(45)},
 };
@@ -76,6 +80,7 @@ static const struct lua_ops ops_54 = {
 	.call = 68,
 	.tail_call = 69,
 	.iterate = 76,
+	.jump = 56,
 	.wide = true,
 	.writes = {BITS(0, 7) | BIT(9) | BITS(11, 14) | BIT(19) | BITS(21, 45) | BITS(49, 53),
 		   BIT(67) | BIT(79)},
@@ -181,7 +186,7 @@ static void adjust(struct lua_learned *l)
 	struct lua_binary *b = &l->bpf;
 
 	if (l->version == 0x0503 && l->release < 2) {
-		/* The flag says the opposite: the function runs in its caller's call of the loop. */
+		/* The flag is that of functions that run in their caller's call. */
 		b->fresh_value = 0;
 	} else if (l->version == 0x0504 && l->release < 2) {
 		/* Each function has a call of the loop. */
