@@ -341,7 +341,7 @@ static __always_inline bool lua_read_call(const struct lua_env *e, __u64 at, str
 	return true;
 }
 
-/* 5.1: whether the current instruction of the caller runs its callee in the same call of the loop. */
+/* 5.1: whether the caller's instruction runs its callee in the same call of the loop. */
 static __always_inline bool lua_51_is_call(const struct lua_env *e, const struct lua_call *caller)
 {
 	__u32 code = 0, op;
@@ -377,7 +377,7 @@ __noinline int lua_one(void)
 	w->ci = call.previous;
 	if (w->ci && w->ci != base && !lua_read_call(&e, w->ci, &caller))
 		w->ci = 0;
-	/* A C function's native frames have been pushed; only its caller's code has its Lua name. */
+	/* Only the caller's code has the Lua name of a C function. */
 	named = !caller.c && !call.tail ? LUA_NAMED : 0;
 	if (!call.c)
 		ok = lua_push_lua(&e, call.function, call.pc, named);
@@ -401,12 +401,15 @@ __noinline int lua_functions(void)
 
 	if (!lua_env(&e))
 		return RUNTIME_NATIVE;
-	for (__u64 i = 0; i < LUA_FRAMES_PER_CALL; i++) {
+	/* After the last function a new call would begin with the next part. */
+	for (__u64 i = 0; i <= LUA_FRAMES_PER_CALL; i++) {
 		if (!e.w->inside) {
 			if (e.w->rest)
 				return RUNTIME_AGAIN;
 			return runtime_push_own(e.s, RUNTIME_LUA) ? RUNTIME_NATIVE : STOP_TOO_DEEP;
 		}
+		if (i == LUA_FRAMES_PER_CALL)
+			break;
 		r = lua_one();
 		if (r != WALK_GO)
 			return r;

@@ -368,9 +368,12 @@ __noinline int luajit_frames(void)
 
 	if (!luajit_env(&e))
 		return RUNTIME_NATIVE;
-	for (__u64 i = 0; i < LUAJIT_FRAMES_PER_CALL; i++) {
+	/* After the last frame a new call would begin with the next C frame. */
+	for (__u64 i = 0; i <= LUAJIT_FRAMES_PER_CALL; i++) {
 		if (!e.w->inside)
 			return luajit_leave(&e);
+		if (i == LUAJIT_FRAMES_PER_CALL)
+			break;
 		r = luajit_one();
 		if (r != WALK_GO)
 			return r;

@@ -204,7 +204,7 @@ static bool writes_from_a(u8 op)
 	       (op >= OP_FORI && op <= OP_JITERL);
 }
 
-/* The name of what a slot holds before instruction `pc`; `code` has the instructions from `from` on. */
+/* The name of what a slot holds before instruction `pc`; `code` begins with `from`. */
 static int slot_name(const struct runtime_memory *m, const struct luajit_place *at,
 		     const struct insn *code, u32 from, u32 pc, u32 slot, struct arena *arena,
 		     const char **ret)

@@ -201,7 +201,7 @@ static u32 add_frames(const struct runtime_memory *m, const struct luajit_trace 
 		if (!i || !entry_value(m, t, map[i - 1], &link))
 			break;
 		pc = link;
-		/* A continuation has the pc below; of a function of the VM, such as pcall(), none. */
+		/* A continuation has the pc below; a function of the VM has none. */
 		if (link & 3 &&
 		    ((link & 7) != 2 || !slot_value(m, t, map, n, (map[i - 1] >> 24) - 2, &pc)))
 			pc = 0;
