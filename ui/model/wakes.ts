@@ -139,7 +139,8 @@ export interface Wakes {
 const MOST_NODES = 9;
 /** Threads of one pool are one node if there are so many. */
 const POOL = 3;
-export const INTERRUPT = "an interrupt";
+/** Who ends waits and is no thread, by the name in the stacks. */
+export const NO_THREAD = new Map([["an interrupt", "interrupt"], ["a timer", "timer"]]);
 
 /** Waits that nobody was seen to end are in `all` only; for a CPU a thread waits without that anybody has to do something. */
 export function readWakes(p: Profile, idle: boolean): Wakes {

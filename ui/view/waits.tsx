@@ -9,7 +9,7 @@ import { wholeTime } from "../model/vocab.ts";
 import type { SampleType } from "../model/vocab.ts";
 import { chosenOf, waitOf } from "../model/waits.ts";
 import type { ObjectLabel, ObjectRow, Part, WaitRow } from "../model/waits.ts";
-import { INTERRUPT, wakeGraph } from "../model/wakes.ts";
+import { NO_THREAD, wakeGraph } from "../model/wakes.ts";
 import type { WakeEdge, WakeNode, Wakes } from "../model/wakes.ts";
 import "./waits.css";
 
@@ -180,8 +180,9 @@ function Wakers(p: Props & { wakes: Wakes }): preact.JSX.Element {
   }, []);
   const width = Math.min(space, g.layers * MOST_LAYER);
   const time = (v: number): string => value(v, p.type.unit, p.type.name);
+  const noThread = (n: WakeNode): string | undefined => n.layer > 0 ? NO_THREAD.get(n.name) : undefined;
   const nameOf = (n: WakeNode): string => n.kind === "rest" ? `${count(n.names)} others` : n.name === "" ? "no name"
-    : n.name === INTERRUPT && n.layer > 0 ? "interrupt" : showable(n.name) + (n.kind === "pool" ? ` ×${n.names}` : "");
+    : noThread(n) ?? showable(n.name) + (n.kind === "pool" ? ` ×${n.names}` : "");
   const rows = Math.max(0, ...g.nodes.map((n) => n.at + 1));
   const height = rows * (ROW + GAP) + 22;
   const most = Math.max(1, ...g.nodes.map((n) => n.value));
@@ -218,7 +219,7 @@ function Wakers(p: Props & { wakes: Wakes }): preact.JSX.Element {
                        stroke-width={Math.max(1, e.value / most * (ROW - 2))}>
             <title>{`${nameOf(a)} woke ${nameOf(b)} after ${time(e.value)}`}</title></path>;
         })}</g>
-        {g.nodes.map((n, i) => <g key={i} class={`node${n.name === INTERRUPT && n.layer > 0 ? " interrupt" : ""}${p.isWake?.(n.layer, n.name) ? " chosen" : ""}`}
+        {g.nodes.map((n, i) => <g key={i} class={`node${noThread(n) ? " interrupt" : ""}${p.isWake?.(n.layer, n.name) ? " chosen" : ""}`}
             role="button" tabIndex={0} aria-label={`${nameOf(n)} ${head(n.layer)}, ${time(n.value)}`}
             transform={`translate(${x(n).toFixed(1)} ${y(n)})`} onClick={() => act(n)} onPointerEnter={() => setOver(i)} onPointerLeave={() => setOver(-1)}
             onFocus={() => setOver(i)} onBlur={() => setOver(-1)} onKeyDown={(e) => {
