@@ -196,11 +196,8 @@ NOINLINE static void faulter(struct thread *t)
 NOINLINE static void parent(struct thread *t)
 {
 	int status;
-	pid_t child = vfork();
+	pid_t child = fork();
 
-	if (child == 0)
-		_exit(0);
-	child = fork();
 	if (child == 0) {
 		usleep(10000);
 		_exit(0);

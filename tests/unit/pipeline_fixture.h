@@ -27,6 +27,7 @@ static struct {
 	bool page_is_missing, loader_is_busy, page_comes;
 	int page_fd; /* readable */
 	u64 counters[SAMPLER_MAX_SOURCES][COUNTER_N];
+	u64 limits[SAMPLER_MAX_SOURCES];
 	u32 n_named, n_event_drains, n_seen, n_contexts_seen;
 	bool no_room_for_names, is_fork_pending;
 	bool refuses_to_see;
@@ -43,6 +44,7 @@ static struct procman_binary binary = {.file_id = 1};
 
 const struct sampler_source *__wrap_sampler_source(const struct sampler *s, u32 i);
 u64 __wrap_sampler_counter(const struct sampler *s, u32 source, enum counter counter);
+u64 __wrap_sampler_limit(const struct sampler *s, u32 source);
 int __wrap_sampler_drain(struct sampler *s);
 void __wrap_sampler_new_epoch(struct sampler *s);
 void __wrap_sampler_stats(struct sampler *s, struct sampler_stats *ret);
@@ -88,6 +90,12 @@ u64 __wrap_sampler_counter(const struct sampler *s, u32 source, enum counter cou
 {
 	(void)s;
 	return fake.counters[source][counter];
+}
+
+u64 __wrap_sampler_limit(const struct sampler *s, u32 source)
+{
+	(void)s;
+	return fake.limits[source];
 }
 
 int __wrap_sampler_drain(struct sampler *s)

@@ -434,6 +434,21 @@ Test(pipeline, walks_above_the_limit_are_given_up)
 
 /* ---- values and losses ---- */
 
+Test(pipeline, a_batch_says_how_far_the_budget_has_limited_it)
+{
+	struct pipeline_batch *b;
+
+	fake.limits[1] = 32000;
+	b = take();
+	cr_expect_eq(b->sources[0].period, 0);
+	cr_expect_eq(b->sources[1].period, 32000);
+	pipeline_give_back(&p, b);
+	fake.limits[1] = 0;
+	b = take();
+	cr_expect_eq(b->sources[1].period, 0);
+	pipeline_give_back(&p, b);
+}
+
 Test(pipeline, values_add_up_for_each_source)
 {
 	struct record_sample s = sample_of(1);
