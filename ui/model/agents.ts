@@ -28,7 +28,7 @@ export interface Source {
   event: string;
   /** Of the type of its values: "Page faults"; of an event without a type of its own: the event. */
   label: string;
-  /** Samples per second on each CPU; 0: it has no rate, but a sample for each `period` events. */
+  /** Samples per second on each CPU; 0: it has no rate, but a sample for each `period` events, or for each wait of at least `period` ns. */
   hz: number;
   period: number;
 }
@@ -127,9 +127,11 @@ export function keptBy(a: Agent): number {
   return Math.max(0, a.samples - a.dropped);
 }
 
-/** "CPU 19 Hz", "Page faults 1 in 100", "sched:sched_switch each" */
+/** "CPU 19 Hz", "Page faults 1 in 100", "sched:sched_switch each", "Waiting each from 8.19 ms" */
 export function sourceText(s: Source): string {
-  return `${s.label} ${s.hz > 0 ? `${count(s.hz)} Hz` : s.period > 1 ? `1 in ${count(s.period)}` : "each"}`;
+  const often = s.hz > 0 ? `${count(s.hz)} Hz` : s.period <= 1 ? "each"
+    : s.event === "off-cpu" ? `each from ${duration(s.period)}` : `1 in ${count(s.period)}`;
+  return `${s.label} ${often}`;
 }
 
 const sentence = (help: string): string => (help === "" ? "" : ` ${help[0]!.toUpperCase()}${help.slice(1)}.`);

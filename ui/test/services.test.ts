@@ -91,7 +91,8 @@ test("agents: what is wrong and what to do", () => {
   const counter = (name: string, loss: string, count: number): object => ({ name, loss, count, unit: "samples", help: "why so" });
   const json = { version: "2", agents: [{ host: "h", version: "2", kernel: "6.1", arch: "x86_64", started: 5, last: 100000, newest: 99000, cpu: 0.001, dropped: 0, drops: [],
     sources: [{ event: "cpu-clock", label: "CPU", hz: 19, period: 0 }, { event: "page-faults", label: "Page faults", hz: 0, period: 100 },
-      { event: "sched:sched_switch", label: "sched:sched_switch", hz: 0, period: 1 }],
+      { event: "sched:sched_switch", label: "sched:sched_switch", hz: 0, period: 1 },
+      { event: "off-cpu", label: "Waiting", hz: 0, period: 8192000 }],
     rss: 4e7, processes: 90, samples: 1000, truncated: 3, counters: [counter("samples", "counted", 1000), counter("nested", "lost", 5), counter("lost_stack", "incomplete", 400)],
     error: "", range: null }] };
   const [a] = readAgents(json).agents;
@@ -101,7 +102,7 @@ test("agents: what is wrong and what to do", () => {
   assert.deepEqual(a!.counters.map(counterText),
     ["1,000 samples (samples). Why so.", "5 samples lost (nested). Why so.", "400 samples incomplete (lost_stack). Why so."]);
   assert.equal(counterText({ name: "newer", loss: "counted", unit: "", help: "", count: 7 }), "7 (newer).");
-  assert.deepEqual(a!.sources.map(sourceText), ["CPU 19 Hz", "Page faults 1 in 100", "sched:sched_switch each"]);
+  assert.deepEqual(a!.sources.map(sourceText), ["CPU 19 Hz", "Page faults 1 in 100", "sched:sched_switch each", "Waiting each from 8.19 ms"]);
   const [d] = readAgents({ version: "2", agents: [{ ...json.agents[0]!, dropped: 200, drops: [{ reason: "refused", help: "the destination said no", profiles: 4 },
     { reason: "newer", help: "", profiles: 1 }] }] }).agents;
   assert.deepEqual(d!.drops.map(dropText), ["4 profiles dropped (refused). The destination said no.", "1 profile dropped (newer)."]);
