@@ -215,7 +215,9 @@ def assert_agent_tells(s, agent, samples, begun):
     [a] = json.loads(s.get("/api/v1/agents"))["agents"]
     u = os.uname()
     assert (a["host"], a["kernel"]) == (u.nodename, u.release)
-    assert a["sources"] == [{"event": "cpu-clock", "label": "CPU", "hz": 199, "period": 0}] and a["drops"] == [] and a["dropped"] == 0
+    sources = {x.pop("event"): x for x in a["sources"]}
+    assert sources["cpu-clock"] == {"label": "CPU", "hz": 199, "period": 0} and a["drops"] == [] and a["dropped"] == 0
+    assert set(sources) <= {"cpu-clock", "off-cpu"} and sources.get("off-cpu", {"hz": 0})["hz"] == 0
     assert begun - 1000 < a["started"] < a["last"] < time.time() * 1000 + 1000
     # The agent started within the last hour, which is the range of the query.
     assert a["range"]["samples"] == a["samples"] and a["range"]["lost"] == sum(c["count"] for c in a["counters"] if c["loss"] == "lost")

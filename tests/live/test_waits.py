@@ -138,8 +138,10 @@ def test_time_adds_up(culprit, tmp_path, file):
     print(sums, min(all_ns), max(all_ns))
     assert max(all_ns) - min(all_ns) < 20e3 * max(all_ns) / 1e9
     for t in (t for threads in got.threads.values() for t in threads):
-        assert abs(sums[t.tid]["running"] - t.ran) < max(10e6, t.ran / 50), (t, sums[t.tid])
-        assert abs(sums[t.tid]["runnable"] - t.queued) < max(50e6, t.queued / 20), (t, sums[t.tid])
+        # Switches to threads that the machine hides from tracing: what went on between them has no stack.
+        unheard = sum(s.values[-1] for s in got.samples if s.labels["tid"] == t.tid and not s.functions and s.labels["wait"] == "other")
+        assert abs(sums[t.tid]["running"] - t.ran) < max(10e6, t.ran / 50) + unheard, (t, sums[t.tid])
+        assert abs(sums[t.tid]["runnable"] - t.queued) < max(50e6, t.queued / 20) + unheard, (t, sums[t.tid])
     dormant = sums[got.threads["dormant"][0].tid]
     assert dormant["poll"] > SECONDS * 1e9
 
