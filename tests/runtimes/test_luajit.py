@@ -25,7 +25,7 @@ def luajit(request):
     return Lua(request.param, *BUILDS[request.param])
 
 
-@pytest.mark.sample("2.1*")
+@pytest.mark.sample("2.1")
 def test_chains(culprit, luajit, tmp_path):
     script, stacks, truncated = record_chains(culprit, luajit, tmp_path)
     judge_chains(luajit, stacks, truncated, script)
@@ -33,7 +33,7 @@ def test_chains(culprit, luajit, tmp_path):
     assert not any("[trace" in f.name for stack in stacks for f in stack)
 
 
-@pytest.mark.sample("2.1*")
+@pytest.mark.sample("2.1")
 def test_traces(culprit, luajit, tmp_path):
     """With --runtime-frames the number of the trace is before the functions that it runs."""
     script, stacks, _ = record_chains(culprit, luajit, tmp_path, "--runtime-frames")
@@ -52,7 +52,7 @@ def test_traces(culprit, luajit, tmp_path):
     assert inside > 0.5 * total
 
 
-@pytest.mark.sample("2.1*")
+@pytest.mark.sample("2.1")
 def test_agrees_with_traceback(culprit, luajit, tmp_path):
     judge_traceback(culprit, luajit, tmp_path)
 
