@@ -18,7 +18,7 @@ SECONDS = 3
 EXPECTED = {
     "python": {"wait_lock": "lock", "wait_socket": "network", "wait_sleep": "sleep"},
     "node": {"wait_lock": "lock", "wait_sleep": "lock"},
-    "java": {"wait_monitor": "lock", "wait_lock": "lock", "wait_socket": "network", "wait_sleep": "lock"},
+    "java": {"wait_monitor": "lock", "wait_lock": "lock", "wait_socket": "network", "wait_sleep": "sleep"},
     "go": {"wait_lock": "lock", "wait_socket": "network", "wait_sleep": "sleep"},
 }
 
@@ -56,6 +56,6 @@ def test_own_frames(culprit, tmp_path, runtime):
                 waited[s.labels["wait"]] = waited.get(s.labels["wait"], 0) + s.values[-1]
         print(runtime, function, waited, file=sys.stderr)
         assert waited.get(category, 0) > 0.3 * SECONDS * 1e9, (function, waited)
-        others = sum(v for k, v in waited.items() if k not in (category, "runnable"))
-        # Locks are taken again after a short sleep.
+        # Locks are taken again after a short sleep, or many.
+        others = sum(v for k, v in waited.items() if k not in (category, "runnable", "sleep"))
         assert others < 0.5 * waited[category], (function, waited)
