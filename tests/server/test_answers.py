@@ -89,7 +89,7 @@ def refused(server, path, **parameters):
 
 def test_unknown_parameters(server):
     said = refused(server, "/api/v1/flamegraph", form="now-1h")
-    assert said.startswith("no parameter 'form'; there are from, ") and "stacks" in said and "max_nodes" in said, said
+    assert said.startswith("no parameter 'form'; there are from, ") and "stacks" in said and "inverted" in said, said
     assert "there are group_by, " in refused(server, "/api/v1/series", **{"groupby": "x"})
     said = refused(server, "/api/v1/diff", base_form="now-1h")
     assert "there are base_from, " in said and re.search(r" and \d+ more$", said), said
