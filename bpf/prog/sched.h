@@ -66,6 +66,7 @@ struct ended {
 	__u64 switched_ns; /* the CPU's last switch */
 	__u64 threshold_ns;
 	__u64 window_ns; /* when the current window began */
+	__u64 raised_ns; /* when the threshold was raised last */
 	__u64 spent_ns;	 /* on walks in this window */
 };
 
@@ -146,12 +147,14 @@ static __always_inline __u64 kernel_stack(struct scratch *s, void *ctx)
 }
 
 #define WINDOW_NS 10000000
+#define RAISE_NS 1000000
 #define THRESHOLD_MIN_NS 1000
 #define THRESHOLD_MAX_NS 100000000
 
 /*
  * After a walk: above the budget of the window the threshold doubles, which halves the rate of
- * waits that are shorter. After a window within half of the budget it is halved. The threshold
+ * waits that are shorter; at most once in RAISE_NS, because the waits that a burst ends are walked
+ * whatever the threshold is now. Each window within half of the budget halves it. The threshold
  * depends on earlier waits only, never on the one that it decides about.
  */
 static __always_inline void budget_adjust(struct ended *e, struct scratch *s)
@@ -160,8 +163,9 @@ static __always_inline void budget_adjust(struct ended *e, struct scratch *s)
 
 	note_limit(s, e->threshold_ns);
 	e->spent_ns += now - s->out.sample.time_ns;
-	if (e->spent_ns <= config.budget_ns)
+	if (e->spent_ns <= config.budget_ns || now - e->raised_ns < RAISE_NS)
 		return;
+	e->raised_ns = now;
 	e->threshold_ns = e->threshold_ns ? 2 * e->threshold_ns : THRESHOLD_MIN_NS;
 	if (e->threshold_ns > THRESHOLD_MAX_NS)
 		e->threshold_ns = THRESHOLD_MAX_NS;
@@ -176,7 +180,9 @@ static __always_inline void new_window(struct ended *e, __u64 now)
 	if (!windows)
 		return;
 	if (e->spent_ns * 2 < config.budget_ns * windows)
-		e->threshold_ns = e->threshold_ns > THRESHOLD_MIN_NS ? e->threshold_ns / 2 : 0;
+		e->threshold_ns >>= windows < 32 ? windows : 32;
+	if (e->threshold_ns < THRESHOLD_MIN_NS)
+		e->threshold_ns = 0;
 	e->spent_ns = 0;
 	e->window_ns = now;
 }
