@@ -36,13 +36,20 @@
 static const struct {
 	const char *name;
 	const void *(*bytes)(size_t *n);
-	bool needs_loop; /* skip it without bpf_loop(): the verifier loses track of bounds */
+	/* Skip it on kernels without bpf_loop(): they are too old for it, or their verifier loses
+	 * track of bounds. */
+	bool needs_loop;
 } objects[] = {
-	{"perf", perf_bpf__elf_bytes},	   {"tracepoint", tracepoint_bpf__elf_bytes},
-	{"follow", follow_bpf__elf_bytes}, {"raw_tracepoint", raw_tracepoint_bpf__elf_bytes},
-	{"sched", sched_bpf__elf_bytes},   {"sched_kprobe", sched_kprobe_bpf__elf_bytes},
-	{"faults", faults_bpf__elf_bytes}, {"block", block_bpf__elf_bytes},
-	{"kprobe", kprobe_bpf__elf_bytes}, {"uprobe", uprobe_bpf__elf_bytes, true},
+	{"perf", perf_bpf__elf_bytes},
+	{"tracepoint", tracepoint_bpf__elf_bytes},
+	{"follow", follow_bpf__elf_bytes},
+	{"raw_tracepoint", raw_tracepoint_bpf__elf_bytes},
+	{"sched_kprobe", sched_kprobe_bpf__elf_bytes},
+	{"sched", sched_bpf__elf_bytes, true},
+	{"faults", faults_bpf__elf_bytes},
+	{"block", block_bpf__elf_bytes},
+	{"kprobe", kprobe_bpf__elf_bytes},
+	{"uprobe", uprobe_bpf__elf_bytes, true},
 };
 
 static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
