@@ -28,6 +28,7 @@
 #include "cli/view.h"
 #include "format/format.h"
 #include "profile/profile.h"
+#include "proc/proc.h"
 
 struct record_arguments {
 	double duration_s, last_s;
@@ -191,11 +192,13 @@ static void print_summary(struct record *r, const struct profile *p)
 {
 	const struct pipeline_stats st = r->stats;
 	struct symbolizer_stats sym;
+	struct proc_status status = {};
 	struct rusage usage;
 	double seconds, own;
 
 	recording_symbol_stats(r->recording, &sym);
 	getrusage(RUSAGE_SELF, &usage);
+	(void)proc_status_read((u32)getpid(), &status);
 	seconds = (double)st.sampler.elapsed_ns / 1e9;
 	own = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
 	      (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6 +
@@ -228,7 +231,7 @@ static void print_summary(struct record *r, const struct profile *p)
 		fprintf(stderr,
 			"  kernel symbols are hidden: run as root, or set sysctl kernel.kptr_restrict=0\n");
 	fprintf(stderr, "culprit itself: %.2f s CPU, %llu MB resident, %llu MB in BPF maps\n", own,
-		((u64)usage.ru_maxrss >> 10) + (st.tables.parser_bytes >> 20),
+		(status.peak_bytes + st.tables.parser_bytes) >> 20,
 		(st.sampler.map_bytes + st.tables.chunk_bytes + (1 << 19)) >> 20);
 	if (r->sampling.verbose)
 		print_counters(&st);

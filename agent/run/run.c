@@ -19,6 +19,7 @@
 #include "base/metrics.h"
 #include "base/thread.h"
 #include "base/vocab.h"
+#include "proc/proc.h"
 
 #define POLL_MS 100
 /* Symbolization deadline at shutdown. */
@@ -526,9 +527,11 @@ static void metrics_of_bpf(struct str *out, const struct sampler_stats *stats,
 
 void run_metrics(struct run *r, struct str *out)
 {
+	struct proc_status status = {};
 	struct rusage u;
 
 	getrusage(RUSAGE_SELF, &u);
+	(void)proc_status_read((u32)getpid(), &status);
 	pthread_mutex_lock(&r->lock);
 	METRIC("samples_total", "Samples recorded.", r->samples);
 	METRIC("samples_lost_total", "Samples dropped.", r->stats.counts.lost);
@@ -581,5 +584,5 @@ void run_metrics(struct run *r, struct str *out)
 	       budget_limit(r->options.budget));
 	METRIC("memory_bytes", "Memory in use: resident, of the parser, and BPF maps.",
 	       budget_used(r->options.budget));
-	METRIC("resident_max_bytes", "Largest resident memory so far.", u.ru_maxrss * 1024);
+	METRIC("resident_max_bytes", "Largest resident memory so far.", status.peak_bytes);
 }

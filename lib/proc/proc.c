@@ -216,6 +216,7 @@ int proc_status_parse(const char *text, size_t n, struct proc_status *ret)
 {
 	const char *end = text + n, *p;
 	struct proc_status s = {};
+	u32 peak_kib;
 
 	p = status_line(text, end, "Tgid:");
 	if (!p || !status_word(p, end, 0, &s.tgid))
@@ -229,6 +230,9 @@ int proc_status_parse(const char *text, size_t n, struct proc_status *ret)
 	p = status_line(text, end, "Threads:");
 	if (!p || !status_word(p, end, 0, &s.n_threads))
 		return -EINVAL;
+	p = status_line(text, end, "VmHWM:");
+	if (p && status_word(p, end, 0, &peak_kib))
+		s.peak_bytes = (u64)peak_kib << 10;
 	*ret = s;
 	return 0;
 }

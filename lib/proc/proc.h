@@ -88,6 +88,11 @@ struct proc_status {
 	u32 uid;  /* effective */
 	u32 n_threads;
 	u32 ns_pid; /* the pid in the innermost PID namespace */
+	/*
+	 * The largest resident memory of the program that runs now; 0 for kernel threads. The
+	 * ru_maxrss of getrusage() is at least that of the process before exec.
+	 */
+	u64 peak_bytes;
 };
 
 /* -EINVAL when the text lacks one of the fields. */

@@ -242,14 +242,16 @@ Test(status, of_ourselves)
 {
 	static const char text[] =
 		"Name:\tx\nTgid:\t12\nNgid:\t0\nPid:\t13\nUid:\t1000\t1001\t0\t0\n"
-		"NSpid:\t13\t5\t2\nThreads:\t4\n";
+		"NSpid:\t13\t5\t2\nVmHWM:\t    5120 kB\nThreads:\t4\n";
 	struct proc_status s = {};
 
 	cr_assert_eq(proc_status_parse(text, sizeof(text) - 1, &s), 0);
 	cr_assert(s.tgid == 12 && s.uid == 1001 && s.ns_pid == 2 && s.n_threads == 4);
+	cr_assert_eq(s.peak_bytes, 5 << 20);
 	cr_assert_eq(proc_status_parse(text, 20, &s), -EINVAL);
 	cr_assert_eq(proc_status_read((u32)getpid(), &s), 0);
 	cr_assert(s.tgid == (u32)getpid() && s.uid == geteuid() && s.n_threads >= 1);
+	cr_assert_gt(s.peak_bytes, 0);
 }
 
 static const char *cgroup(struct str *s, const char *text)
