@@ -223,7 +223,7 @@ def test_memory_of_a_cgroup_at_the_limit(culprit, programs, tmp_path):
 def test_a_debuginfod_that_does_not_answer(culprit, tmp_path):
     """While the agent waits for the names of a period, the next period grows up to its share of the limit. Samples
     without room there are reported as lost, and a cgroup with the limit does not kill the agent."""
-    limit = 32
+    limit = 48
     threads = subprocess.Popen([sys.executable, "-c", MANY_THREADS], stdout=subprocess.DEVNULL)
     cache = tmp_path / "cache"
     try:
