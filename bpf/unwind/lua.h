@@ -341,6 +341,20 @@ static __always_inline bool lua_read_call(const struct lua_env *e, __u64 at, str
 	return true;
 }
 
+/*
+ * Whether the call of the loop that is interrupted itself has left its function, whose caller is C
+ * code: the loop runs no function any more, and what l has belongs to calls below.
+ */
+__noinline int lua_has_returned(__u64 l)
+{
+	struct lua_call call;
+	struct lua_env e;
+
+	if (!lua_env(&e) || !e.s->walk.regs.exact)
+		return false;
+	return lua_read_call(&e, runtime_word(l + e.b->state_ci), &call) && call.c;
+}
+
 /* 5.1: whether the caller's instruction runs its callee in the same call of the loop. */
 static __always_inline bool lua_51_is_call(const struct lua_env *e, const struct lua_call *caller)
 {
@@ -430,7 +444,7 @@ __noinline int lua_walk(void)
 			    walk_pc(&e.s->walk.regs) - e.bias))
 		return RUNTIME_NATIVE;
 	l = lua_find();
-	if (!l)
+	if (!l || lua_has_returned(l))
 		return runtime_push_own(e.s, RUNTIME_LUA) ? RUNTIME_NATIVE : STOP_TOO_DEEP;
 	/*
 	 * A coroutine that has yielded and was resumed has functions whose calls of the loop have
