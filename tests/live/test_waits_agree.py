@@ -12,6 +12,7 @@ import time
 from collections import defaultdict, namedtuple
 
 import pytest
+from test_events import tracefs
 from test_waits import FUNCTIONS, SECONDS, Recorded, file # noqa: F401
 
 # unseen: what may be missing in the sums, because the observer missed a switch
@@ -62,6 +63,8 @@ def tools():
     for tool in ("bpftrace", "perf"):
         if not shutil.which(tool):
             pytest.skip(f"{tool} is not installed: tools/install test")
+    if not tracefs():
+        subprocess.run(["mount", "-t", "tracefs", "tracefs", "/sys/kernel/tracing"], check=True)
 
 
 @contextlib.contextmanager
@@ -99,40 +102,60 @@ def perf_sched(folder, pid):
     """As `perf sched record`, without what it does not need here: it cannot write all events of a busy machine. It needs
     all switches, also those of others, because a run begins at the switch before on its CPU."""
     wakes = " || ".join(f"pid == {t}" for t in os.listdir(f"/proc/{pid}/task"))
+    (orders, order), (answer, answers) = os.pipe(), os.pipe()
     p = subprocess.Popen(["perf", "record", "-a", "-m", "32M", "-r", "1", "-c", "1", "-o", str(folder / "perf.data"),
-                          "-e", "sched:sched_switch", "-e", "sched:sched_waking", "--filter", wakes],
-                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                          f"--control=fd:{orders},{answers}", "-e", "sched:sched_switch", "-e", "sched:sched_waking",
+                          "--filter", wakes], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                         pass_fds=(orders, answers))
+    os.close(orders)
+    os.close(answers)
     try:
-        time.sleep(2)
-        assert p.poll() is None, p.stderr.read()
+        os.write(order, b"ping\n") # it answers when it records
+        assert os.read(answer, 5) == b"ack\n\0", p.communicate()[1]
         yield
         p.send_signal(signal.SIGINT)
         errors = p.communicate(timeout=60)[1]
         assert "lost" not in errors.lower(), errors
     finally:
+        os.close(order)
+        os.close(answer)
         p.kill()
         p.communicate()
 
 
-def skip_if_switches_are_missing(data):
-    """On some virtual machines perf has none of the switches from one CPU's idle task (bpftrace has them). timehist then
-    counts the time until the next switch that it has as running, silently."""
-    out = subprocess.run(["perf", "script", "-i", data, "-F", "cpu,event,trace"], capture_output=True, text=True,
-                         errors="replace", check=True).stdout
-    last, switches, missing = {}, 0, 0
-    for cpu, before, after in re.findall(r"\[(\d+)\] .*sched_switch: .*prev_pid=(\d+) .*next_pid=(\d+)", out):
+def doubtful_times_of_perf(data):
+    """{thread: ns in which timehist may be wrong about it}. On some virtual machines perf has some or none of the switches
+    from one CPU's idle task (bpftrace has them). timehist then counts the time until the next switch that it has as
+    running, silently. Where the thread that a CPU leaves is not the one that it went to, both are in doubt from the last
+    time that they were seen to leave a CPU until the next."""
+    out = subprocess.run(["perf", "script", "-i", data, "--ns", "-F", "cpu,time,event,trace"], capture_output=True,
+                         text=True, errors="replace", check=True).stdout
+    last, left, since, doubtful = {}, {}, {}, defaultdict(float)
+    switches = missing = begin = 0
+    for cpu, s, before, after in re.findall(r"\[(\d+)\] +([\d.]+): .*sched_switch: .*prev_pid=(\d+) .*next_pid=(\d+)", out):
+        now = float(s) * 1e9
         switches += 1
-        missing += last.get(cpu, before) != before
+        begin = begin or now
+        if last.get(cpu, before) != before:
+            missing += 1
+            for tid in (last[cpu], before):
+                since.setdefault(tid, left.get(tid, begin))
+        if before in since:
+            doubtful[int(before)] += now - since.pop(before)
+        left[before] = now
         last[cpu] = after
+    for tid, then in since.items():
+        doubtful[int(tid)] += now - then
     assert switches
     if missing > switches / 100:
         pytest.skip(f"perf has {switches} switches, and at least {missing} are missing")
+    return doubtful
 
 
 def times_of_perf(folder):
     """perf's "wait time" is from switch to switch, and "sch delay" the part of it after the wake-up. The state is that
     at the end of the line's run: S and D are blocked, all others could run on."""
-    skip_if_switches_are_missing(folder / "perf.data")
+    doubtful = doubtful_times_of_perf(folder / "perf.data")
     out = subprocess.run(["perf", "sched", "timehist", "--state", "-i", str(folder / "perf.data")], capture_output=True,
                          text=True, errors="replace", check=True).stdout
     sums, was_blocked = defaultdict(lambda: [0, 0, 0, 0]), {}
@@ -149,7 +172,7 @@ def times_of_perf(folder):
         s[2] += run
         s[3] += PERF_CUTS_NS
         was_blocked[tid] = words[-1] in "SD"
-    return {tid: Times(*s) for tid, s in sums.items()}
+    return {tid: Times(*s[:3], s[3] + doubtful[tid]) for tid, s in sums.items()}
 
 
 def times_of_culprit(got, t, name):
