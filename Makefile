@@ -75,6 +75,7 @@ check-vm: all ## the kernel matrix in QEMU (packages: tools/install test vm)
 	tools/vm/events --build $(BUILD)
 	tools/vm/nesting --build $(BUILD)
 	tools/vm/waits --build $(BUILD)
+	tools/vm/runtimes --build $(BUILD)
 
 check-vm-quick: all ## one old kernel in QEMU
 	tools/vm/matrix --build $(BUILD) --quick
