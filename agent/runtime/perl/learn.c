@@ -35,13 +35,21 @@ static const char loop_name[] = "Perl_runops_standard";
 
 /*
  * PL_compiling in an interpreter, by the interpreter's size. Measured with offsetof() on Debian's
- * headers.
+ * headers. A jmp_buf before it is larger on arm64.
  */
 static const struct {
 	u32 version, size, compiling;
 } interpreters[] = {
-	{32, 3792, 0x7a0}, {36, 3768, 0x790}, {40, 3768, 0x6b8},
-	{42, 3768, 0x6b8}, {44, 3776, 0x6b8},
+	{32, 3792, 0x7a0},
+	{36, 3768, 0x790},
+	{40, 3768, 0x6b8},
+	{42, 3768, 0x6b8},
+	{44, 3776, 0x6b8},
+	/* arm64 */
+	{32, 3888, 0x800},
+	{36, 3864, 0x7f0},
+	{40, 3864, 0x718},
+	{42, 3864, 0x718},
 };
 
 bool perl_is_name(const char *path)
