@@ -76,7 +76,8 @@ enum unwind_go {
 	/*
 	 * asmcgocall: the word at sp + cfa_add is g, or 0. The word at sp + cfa_off says how far
 	 * the frame's own sp is below g's stack.hi (at 8 in g); if g is 0, the word is that sp. cfa
-	 * is ra_off above the frame's sp; fp as in fp_op.
+	 * is ra_off above the frame's sp; fp as in fp_op. On arm64 the return address is at the
+	 * frame's sp.
 	 */
 	UNWIND_GO_DEPTH,
 	/*
@@ -85,6 +86,11 @@ enum unwind_go {
 	 * (fp_off 0).
 	 */
 	UNWIND_GO_GOBUF,
+	/*
+	 * arm64: the frame pointer is the frame's own, on any stack. It points to the caller's and
+	 * the return address; cfa is cfa_off above it.
+	 */
+	UNWIND_GO_FRAME,
 };
 #define UNWIND_GO_G_STACK_HI 8
 #define UNWIND_GO_G_M 48

@@ -422,6 +422,34 @@ walk_inline int walk_bx(struct walk_env *env, struct walk *w, const struct unwin
 	return WALK_GO;
 }
 
+walk_inline int walk_go_depth(struct walk_env *env, struct walk *w, const struct unwind_rule *r)
+{
+	__u64 g, sp, hi, pc, fp = w->regs.fp;
+
+	if (walk_read(env, &g, sizeof(g), w->regs.sp + (__u64)(__s64)r->cfa_add) < 0 ||
+	    walk_read(env, &sp, sizeof(sp), w->regs.sp + (__u64)(__s64)r->cfa_off) < 0)
+		return STOP_BAD_READ;
+	if (g) {
+		if (walk_read(env, &hi, sizeof(hi), g + UNWIND_GO_G_STACK_HI) < 0)
+			return STOP_BAD_READ;
+		sp = hi - sp;
+	}
+#if UNWIND_REG_FP == 29
+	/* The return address is where the frame begins. */
+	if (walk_read(env, &pc, sizeof(pc), sp) < 0)
+		return STOP_BAD_READ;
+	sp += (__u64)(__s64)r->ra_off;
+#else
+	sp += (__u64)(__s64)r->ra_off;
+	if (walk_read(env, &pc, sizeof(pc), sp - 8) < 0)
+		return STOP_BAD_READ;
+#endif
+	if (r->fp_op == UNWIND_FP_CFA &&
+	    walk_read(env, &fp, sizeof(fp), sp + (__u64)(__s64)r->fp_off) < 0)
+		return STOP_BAD_READ;
+	return walk_return(env, w, pc, sp, fp);
+}
+
 #if UNWIND_REG_FP == 6
 
 /* The goroutine that the thread runs; STOP_COMPLETE: the thread runs the scheduler only. */
@@ -467,27 +495,6 @@ walk_inline int walk_go_sched(struct walk_env *env, struct walk *w, const struct
 	return walk_return(env, w, pc, sp, fp);
 }
 
-walk_inline int walk_go_depth(struct walk_env *env, struct walk *w, const struct unwind_rule *r)
-{
-	__u64 g, sp, hi, pc, fp = w->regs.fp;
-
-	if (walk_read(env, &g, sizeof(g), w->regs.sp + (__u64)(__s64)r->cfa_add) < 0 ||
-	    walk_read(env, &sp, sizeof(sp), w->regs.sp + (__u64)(__s64)r->cfa_off) < 0)
-		return STOP_BAD_READ;
-	if (g) {
-		if (walk_read(env, &hi, sizeof(hi), g + UNWIND_GO_G_STACK_HI) < 0)
-			return STOP_BAD_READ;
-		sp = hi - sp;
-	}
-	sp += (__u64)(__s64)r->ra_off;
-	if (walk_read(env, &pc, sizeof(pc), sp - 8) < 0)
-		return STOP_BAD_READ;
-	if (r->fp_op == UNWIND_FP_CFA &&
-	    walk_read(env, &fp, sizeof(fp), sp + (__u64)(__s64)r->fp_off) < 0)
-		return STOP_BAD_READ;
-	return walk_return(env, w, pc, sp, fp);
-}
-
 walk_inline int walk_go_gobuf(struct walk_env *env, struct walk *w, const struct unwind_rule *r)
 {
 	__u64 pc = w->regs.r[UNWIND_REG_BX], fp = w->regs.fp;
@@ -528,9 +535,27 @@ walk_inline int walk_switch(struct walk_env *env, struct walk *w)
 
 #else
 
+walk_inline int walk_go_frame(struct walk_env *env, struct walk *w, const struct unwind_rule *r)
+{
+	__u64 saved[2];
+
+	if (walk_read(env, saved, sizeof(saved), w->regs.fp) < 0)
+		return STOP_BAD_READ;
+	return walk_return(env, w, saved[1], w->regs.fp + (__u64)(__s64)r->cfa_off, saved[0]);
+}
+
 walk_inline int walk_switch(struct walk_env *env, struct walk *w)
 {
-	return STOP_UNSUPPORTED;
+	const struct unwind_rule *r = &w->switched;
+
+	switch (r->cfa_reg) {
+	case UNWIND_GO_DEPTH:
+		return walk_go_depth(env, w, r);
+	case UNWIND_GO_FRAME:
+		return walk_go_frame(env, w, r);
+	default:
+		return STOP_UNSUPPORTED;
+	}
 }
 
 #endif

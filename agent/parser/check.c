@@ -20,7 +20,7 @@ bool parser_check_rows(const u32 *rows, u32 n, u32 n_rules)
 
 static bool is_rule(const struct unwind_rule *r)
 {
-	u32 max = r->cfa_op == UNWIND_CFA_GO ? UNWIND_GO_GOBUF : MAX_REG;
+	u32 max = r->cfa_op == UNWIND_CFA_GO ? UNWIND_GO_FRAME : MAX_REG;
 
 	return r->cfa_op <= UNWIND_CFA_GO && r->cfa_reg <= max && r->ra_op <= UNWIND_RA_REG &&
 	       r->fp_op <= UNWIND_FP_REG;

@@ -44,8 +44,9 @@ struct go_table {
 /* The slot in which a function saves its caller's frame pointer. */
 struct fp_save {
 	bool known;
-	u64 from; /* svma from which on the slot is valid */
-	s32 off;  /* from the cfa */
+	u64 from;   /* svma from which on the slot is valid */
+	s32 off;    /* from the cfa */
+	s32 ra_off; /* arm64: of the return address; 0: where the frame begins */
 };
 
 static const struct {
@@ -218,12 +219,48 @@ static void find_save_x86(const u8 *code, size_t n, size_t at, s64 before, s64 n
 	}
 }
 
+/*
+ * crosscall2 makes a frame as C code does: sub sp, sp, #N; …; stp x29, x30, [sp, #K]. In other
+ * functions of Go the first instruction stores x30, or computes the new sp in another register.
+ */
+static bool find_save_of_c(const u8 *code, size_t n, size_t at, s64 now, u64 start,
+			   struct fp_save *save)
+{
+	u32 insn = 0;
+
+	if (at < 4)
+		return false;
+	memcpy(&insn, code + at - 4, 4);
+	if ((insn & 0xff8003ff) != 0xd10003ff)
+		return false;
+	for (; at + 4 <= n; at += 4) {
+		s32 slot;
+
+		memcpy(&insn, code + at, 4);
+		if ((insn & 0xfc000000) == 0x94000000) /* bl: x30 is another one now */
+			return false;
+		if ((insn & 0xffc07fff) != 0xa9007bfd)
+			continue;
+		slot = ((s32)(insn << 10) >> 25) * 8;
+		*save = (struct fp_save){
+			.known = true,
+			.from = start + at + 4,
+			.off = (s32)(slot - now),
+			.ra_off = (s32)(slot + 8 - now),
+		};
+		return slot >= 0 && slot + 16 <= now;
+	}
+	return false;
+}
+
 /* arm64 saves it right below sp: after sp moved, or before that for large frames. */
 static void find_save_arm64(const u8 *code, size_t n, size_t at, s64 now, u64 start,
 			    struct fp_save *save)
 {
 	u32 insn = 0;
 
+	if (find_save_of_c(code, n, at, now, start, save))
+		return;
 	if (at + 4 <= n)
 		memcpy(&insn, code + at, 4);
 	*save = (struct fp_save){
@@ -266,8 +303,9 @@ static struct fp_save find_fp_save(const struct go_table *g, const struct go_fun
 }
 
 /* Returns the rule for a pc where sp is `delta` below its value at entry. */
-static struct unwind_rule rule_of(bool x86, s64 delta, bool saved, s32 fp_off)
+static struct unwind_rule rule_of(bool x86, s64 delta, bool saved, const struct fp_save *save)
 {
+	s32 fp_off = save->off;
 	struct unwind_rule r = {
 		.cfa_op = UNWIND_CFA_REG,
 		.cfa_reg = x86 ? 7 : 31,
@@ -278,8 +316,10 @@ static struct unwind_rule rule_of(bool x86, s64 delta, bool saved, s32 fp_off)
 	if (!is_plausible_delta(delta) || (!x86 && delta > -INT16_MIN))
 		return (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED};
 	if (!x86) {
-		r.ra_op = delta ? UNWIND_RA_CFA : UNWIND_RA_REG;
-		r.ra_off = (s16)(delta ? -delta : 30);
+		bool in_register = !delta || (save->ra_off && !saved);
+
+		r.ra_op = in_register ? UNWIND_RA_REG : UNWIND_RA_CFA;
+		r.ra_off = (s16)(in_register ? 30 : save->ra_off ? save->ra_off : -delta);
 	}
 	/* The slot is invalid once sp is above it. */
 	if (saved && fp_off >= -(delta + 8)) {
@@ -339,8 +379,7 @@ static void emit_stretch(const struct stretch *x, u64 from, u64 to, s64 delta)
 
 			if (x->save.known && !saved)
 				until = MIN(until, x->save.from);
-			rule = rule_of(x->g->t.elf->machine == EM_X86_64, delta, saved,
-				       x->save.off);
+			rule = rule_of(x->g->t.elf->machine == EM_X86_64, delta, saved, &x->save);
 			if (vfork)
 				rule = (struct unwind_rule){
 					.cfa_op = UNWIND_CFA_REG,

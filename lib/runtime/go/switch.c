@@ -12,7 +12,8 @@
  *	gogo		switches back: rbx points to the gobuf until the jump
  *	others		rows use the frame pointer
  *
- * arm64 rows use the frame pointer, and end at mcall and morestack.
+ * arm64 rows use the frame pointer, and end at mcall and morestack. asmcgocall loads that of the
+ * other stack: rows use the depth there.
  */
 #include "runtime/go/switch.h"
 
@@ -235,6 +236,43 @@ static void find_depth(const struct body *b, u64 start, struct go_switch *x)
 		x->marks[0] = NO_MARK;
 }
 
+/* Returns the end of the first instruction in [from, to) that equals insn in the bits of mask. */
+static u64 find_insn(const struct body *b, u64 start, u64 from, u64 to, u32 mask, u32 insn)
+{
+	for (size_t i = from - start; i + 4 <= MIN(b->n, (size_t)(to - start)); i += 4) {
+		u32 have;
+
+		memcpy(&have, b->code + i, 4);
+		if ((have & mask) == insn)
+			return start + i + 4;
+	}
+	return NO_MARK;
+}
+
+/*
+ * asmcgocall on arm64: mov sp, x0; ldr x29, [x28, #BP]; …; mov sp, x13; str xN, [sp];
+ * …; str xN, [sp, #8]; blr; …; mov sp, x5. The words at sp are g and the depth. A caller that is
+ * already on that stack keeps its frame pointer.
+ */
+static void find_depth_arm64(const struct body *b, u64 start, struct go_switch *x)
+{
+	u64 end = start + b->n, lost, stored;
+
+	lost = find_insn(b, start, start, end, 0xffc003ff, 0xf940039d);
+	x->fp_lost = lost != NO_MARK;
+	if (!x->fp_lost || x->n_writes < 3 || lost < x->writes[0].end)
+		return;
+	stored = find_insn(b, start, x->writes[1].end, x->writes[2].end, 0xffffffe0, 0xf90003e0);
+	if (stored != NO_MARK)
+		stored = find_insn(b, start, stored, x->writes[2].end, 0xffffffe0, 0xf90007e0);
+	if (stored == NO_MARK || lost > x->writes[1].end)
+		return;
+	x->depth_at = 8;
+	x->marks[0] = x->writes[0].end;
+	x->marks[1] = stored;
+	x->marks[2] = x->writes[2].end;
+}
+
 /* gogo: mov BP(%rbx), %rbp … mov 8(%rbx), %rbx; jmp *%rbx */
 static void find_gobuf(const struct body *b, u64 start, struct go_switch *x)
 {
@@ -280,6 +318,8 @@ void go_switch_init(const struct pclntab *t, const struct go_func *f, enum go_ki
 		x.delta = pcsp_at(t, f, x.writes[0].end);
 		if (x.x86 && kind == GO_ASMCGOCALL)
 			find_depth(&b, f->start, &x);
+		else if (kind == GO_ASMCGOCALL)
+			find_depth_arm64(&b, f->start, &x);
 		else if (x.x86 && kind == GO_GOGO)
 			find_gobuf(&b, f->start, &x);
 		else if (x.x86 && kind == GO_SWITCH)
@@ -304,11 +344,13 @@ static bool is_switched(const struct go_switch *x, u64 pc, u64 *ret_until)
 			return switched;
 		}
 		/* x86: each write switches to the other stack. arm64: the frame pointer is right in
-		 * the whole body, so rows use it up to the last write. */
+		 * the whole body, so rows use it up to the last write. mcall and morestack do not
+		 * switch back. */
 		if (x->x86)
 			switched = w->align || !switched;
 		else
-			switched = i + 1 < x->n_writes;
+			switched = i + 1 < x->n_writes || x->kind == GO_MCALL ||
+				   x->kind == GO_MORESTACK;
 	}
 	return switched;
 }
@@ -336,12 +378,9 @@ static struct unwind_rule rule_fp(const struct go_switch *x, s64 delta)
 		return (struct unwind_rule){.cfa_op = UNWIND_CFA_UNSUPPORTED};
 	/* x29 points 8 bytes below the sp that the function had. */
 	return (struct unwind_rule){
-		.cfa_op = UNWIND_CFA_REG,
-		.cfa_reg = 29,
+		.cfa_op = UNWIND_CFA_GO,
+		.cfa_reg = UNWIND_GO_FRAME,
 		.cfa_off = (s32)delta + 8,
-		.ra_off = (s16)-delta,
-		.fp_op = UNWIND_FP_CFA,
-		.fp_off = (s16) - (delta + 8),
 	};
 }
 
@@ -387,6 +426,31 @@ static struct unwind_rule rule_depth(const struct go_switch *x, u64 pc, s64 delt
 	return r;
 }
 
+static struct unwind_rule rule_depth_arm64(const struct go_switch *x, u64 pc, s64 delta, u64 *until)
+{
+	const struct unwind_rule unknown = {.cfa_op = UNWIND_CFA_UNSUPPORTED};
+
+	if (x->marks[0] == NO_MARK || !x->delta || !is_plausible_delta(x->delta))
+		return unknown;
+	for (u32 i = 0; i < ARRAY_SIZE(x->marks); i++)
+		if (pc < x->marks[i]) {
+			*until = MIN(*until, x->marks[i]);
+			break;
+		}
+	if (pc < x->marks[0] || pc >= x->marks[2])
+		return rule_fp(x, delta);
+	if (pc < x->marks[1])
+		return unknown; /* the frame's sp is in x2 only */
+	return (struct unwind_rule){
+		.cfa_op = UNWIND_CFA_GO,
+		.cfa_reg = UNWIND_GO_DEPTH,
+		.cfa_off = x->depth_at,
+		.ra_off = (s16)x->delta,
+		.fp_op = UNWIND_FP_CFA,
+		.fp_off = (s16) - (x->delta + 8),
+	};
+}
+
 static struct unwind_rule rule_gobuf(const struct go_switch *x, u64 pc, u64 *until)
 {
 	struct unwind_rule r = {.cfa_op = UNWIND_CFA_GO, .cfa_reg = UNWIND_GO_GOBUF};
@@ -421,6 +485,8 @@ bool go_switch_rule(const struct go_switch *x, u64 pc, s64 delta, struct unwind_
 		*ret_rule = rule_curg(x, UNWIND_GO_CURG, UNWIND_RA_CFA);
 	else if (x->kind == GO_ASMCGOCALL && x->x86)
 		*ret_rule = rule_depth(x, pc, delta, ret_until);
+	else if (x->fp_lost)
+		*ret_rule = rule_depth_arm64(x, pc, delta, ret_until);
 	else
 		*ret_rule = rule_fp(x, delta);
 	return true;

@@ -47,6 +47,7 @@ struct go_switch {
 	s32 fp_off;
 	s16 g_at, depth_at; /* offsets of the words that asmcgocall writes to the other stack */
 	u64 marks[3];	    /* svmas after the instructions that change the rule; ~0: not found */
+	bool fp_lost;	    /* arm64: asmcgocall loads the frame pointer of the other stack */
 };
 
 /* Leaves *ret untouched if the code has an unknown form. */
