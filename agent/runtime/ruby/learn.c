@@ -6,6 +6,7 @@
  *	rb_errinfo		(3.0 on) thread-local storage → context → errinfo
  *	ruby_native_thread_p	(before) pthread_getspecific() of the key of the rb_thread_t
  */
+#include <elf.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -129,6 +130,10 @@ int ruby_learn(struct elf_file *elf, struct ruby_learned *ret, struct diag *rete
 	struct ruby_binary *b = &ret->bpf;
 	int r = find_version(elf, ret, reterr_diag);
 
+	/* On arm64 the callers of methods in C are not found: these would be in a wrong place. */
+	if (r == 0 && elf->machine != EM_X86_64)
+		return diag_set(reterr_diag, -ENOTSUP, "Ruby %s: read on x86-64 only",
+				ret->version);
 	if (r == 0)
 		r = learn_thread(elf, ret, reterr_diag);
 	if (r == 0)
