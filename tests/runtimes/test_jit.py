@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JIT code that its process describes in /tmp/perf-PID.map (Mono) or in a jitdump, also in a container with a /tmp and
-pids of its own. Mono is Debian's package mono-mcs (or mono-devel)."""
+"""JIT code that its process describes in /tmp/perf-PID.map (Mono, wasmtime) or in a jitdump (Bun, wasmtime), also in a
+container with a /tmp and pids of its own. Mono is Debian's package mono-mcs (or mono-devel); jit/get fetches the others."""
 
 import os
 import platform
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -101,6 +102,41 @@ def test_names_are_those_of_the_jitdump(culprit, tmp_path, version, place):
     text = (tmp_path / "out.speedscope.json").read_text()
     for name, line in (("jit_outer", 7), ("jit_leaf", 42)):
         assert re.search(rf'"name":\s*"{name}",\s*"file":\s*"made.src",\s*"line":\s*{line}\b', text)
+
+
+def fetched(name):
+    """The folder of what jit/get fetches."""
+    if platform.machine() != "x86_64":
+        pytest.skip("its package is for x86-64")
+    folder = os.path.expanduser(f"~/.cache/culprit-runtimes/{name}")
+    if not os.path.exists(folder):
+        pytest.skip(f"no {name}: tests/runtimes/jit/get {name}")
+    return folder
+
+
+@pytest.mark.parametrize("profiler", ["perfmap", "jitdump"])
+@pytest.mark.parametrize("version", ["wasmtime"])
+def test_webassembly(culprit, tmp_path, version, profiler):
+    out = tmp_path / "out.folded"
+    record(culprit, out, "-F", 499, "--", sys.executable, f"{SOURCES}/wasm.py", fetched(version), profiler, 3, cwd=tmp_path)
+    chain = ["outer", "middle", "leaf"]
+    check(out, chain, f"{version}, {profiler}")
+    assert not any(s.note for s in read(out) if set(chain) & set(s.frames))
+
+
+@pytest.mark.parametrize("version", ["bun"])
+def test_bun(culprit, tmp_path, version):
+    """Bun's JavaScriptCore writes a jitdump when it is told to. What its compilers inline has no frame of its own."""
+    out = tmp_path / "out.folded"
+    record(culprit, out, "-F", 499, "--", f"{fetched(version)}/bun", f"{SOURCES}/chain.js", 3, cwd=tmp_path,
+           env={"BUN_JSC_useJITDump": "1", "BUN_JSC_jitDumpDirectory": str(tmp_path), "BUN_JSC_maximumInliningDepth": "0"})
+    chains_of = Counter()
+    for s in read(out): # the names are JSC-TIER: NAME#HASH
+        user = [re.sub(r"^JSC-\w+: (.*)#\w+$", r"\1", f) for f in s.frames if not f.endswith("_[k]")]
+        if user and user[-1] == "leaf":
+            chains_of[tuple(user[-3:])] += s.count
+    print(f"{version}: {dict(chains_of)}")
+    assert chains_of.total() >= 100 and chains_of["outer", "middle", "leaf"] >= 0.99 * chains_of.total()
 
 
 @pytest.mark.parametrize("version", ["pypy"])
