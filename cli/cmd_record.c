@@ -27,8 +27,8 @@
 #include "cli/signals.h"
 #include "cli/view.h"
 #include "format/format.h"
-#include "profile/profile.h"
 #include "proc/proc.h"
+#include "profile/profile.h"
 
 struct record_arguments {
 	double duration_s, last_s;
