@@ -119,8 +119,7 @@ class Judge:
 
     def is_root(self, frame):
         """A stack is complete if its outermost frame is a place that nothing calls: the program's entry point, the start
-        of a thread,
-        or code whose caller is undefined by its unwind information."""
+        of a thread, or code whose caller is undefined by its unwind information."""
         if frame.name and is_entry(frame.name):
             return True
         path = self.files.get(os.path.basename(frame.file))
