@@ -290,8 +290,9 @@ static __always_inline bool lua_push_lua(const struct lua_env *e, __u64 closure,
 	n = lua_proto_u32(f, e->b->proto_n_code);
 	if (e->w->leaf)
 		pc = lua_leaf_pc(e, code, n, pc);
-	if (pc > code && pc - code <= 4ULL * n)
-		where = (pc - code) / 4;
+	/* At the begin of the code the first instruction has not run, but is the next one. */
+	if (pc >= code && pc - code <= 4ULL * n)
+		where = pc > code ? (pc - code) / 4 : 1;
 	last = lua_proto_u32(f, e->b->proto_lines + 4);
 	return lua_push(e, proto, LUA_LUA,
 			lua_cookie(lua_proto_word(f, e->b->proto_source),
