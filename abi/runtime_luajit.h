@@ -62,6 +62,9 @@ enum luajit_kind {
 #define LUAJIT_TRACE_SIZE 84
 #define LUAJIT_TRACE_MCODE 88
 #define LUAJIT_TRACE_NUMBER 104
+/* Values of vmstate: the number of the running trace, if positive, or what runs. */
+#define LUAJIT_VMSTATE_INTERPRETER (-1)
+#define LUAJIT_VMSTATE_C (-2)
 /* The upper 17 bits of a value are its tag. */
 #define LUAJIT_POINTER ((1ULL << 47) - 1)
 
@@ -70,7 +73,7 @@ struct luajit_binary {
 	__u64 start, end; /* svma: the VM */
 	/* Offsets in global_State. */
 	__s32 jit_base;
-	__s32 vmstate; /* number of the running trace, if it is positive */
+	__s32 vmstate; /* LUAJIT_VMSTATE_*, or the number of the running trace */
 	__s32 traces;  /* array of GCtrace, by number */
 	/* Offsets in a C frame. */
 	__u32 cframe_l, cframe_pc, cframe_nres, cframe_previous;

@@ -28,6 +28,7 @@ struct luajit_walk {
 	__u64 base;   /* of the next frame to push; 0: the Lua stack has ended */
 	__u64 bottom; /* the lowest base that is no function's */
 	__u64 pc;     /* of the next frame to push; 0: unknown */
+	__u64 link;   /* of the next frame to push, which the VM has not stored yet; 0: it has */
 	__u64 cframe; /* the current one */
 	__u64 trace;  /* replaces the next frame to push; 0: none */
 	__u64 where;  /* of the trace */
@@ -164,17 +165,115 @@ __noinline __u64 luajit_search(void)
 
 /* ---- where the Lua frames of the C frame begin ---- */
 
+/* Whether `base` is in the current L's stack. */
+static __always_inline bool luajit_in_stack(const struct luajit_env *e, __u64 base)
+{
+	return !(base & 7) && base > e->w->bottom &&
+	       base <= runtime_word(e->w->l + LUAJIT_STATE_STACK - 8) + 8;
+}
+
 /* Whether `base` is the base of a function of the current L. */
 static __always_inline bool luajit_is_base(const struct luajit_env *e, __u64 base)
 {
 	__u64 function, type = 0;
 
-	if (base & 7 || base <= e->w->bottom ||
-	    base > runtime_word(e->w->l + LUAJIT_STATE_STACK - 8) + 8)
+	if (!luajit_in_stack(e, base))
 		return false;
 	function = runtime_word(base - 16) & LUAJIT_POINTER;
 	return bpf_probe_read_user(&type, 1, (const void *)(function + LUAJIT_OBJECT_TYPE)) == 0 &&
 	       type == LUAJIT_TYPE_FUNCTION;
+}
+
+/* The base of the function that has made the call before `pc` for the one at `base`. */
+static __always_inline __u64 luajit_caller(__u64 base, __u64 pc)
+{
+	__u8 code[4] = {};
+
+	if (bpf_probe_read_user(code, 4, (const void *)((pc & ~3ULL) - 4)) < 0)
+		return 0;
+	return base - 8ULL * (2 + code[1]);
+}
+
+/* Whether `pc` is in the bytecode of the function at `base`. */
+static __always_inline bool luajit_runs(__u64 base, __u64 pc)
+{
+	__u64 function = runtime_word(base - 16) & LUAJIT_POINTER;
+	__u64 code = runtime_word(function + LUAJIT_FUNCTION_PC);
+	__u64 size = code - LUAJIT_PROTO_BYTES + LUAJIT_PROTO_SIZE;
+	__u32 n = 0;
+
+	return bpf_probe_read_user(&n, 4, (const void *)size) == 0 && pc >= code &&
+	       pc - code <= 4ULL * n;
+}
+
+/* The link in PC of a function that is at `base`, which the VM has not stored yet; 0: it has. */
+static __always_inline __u64 luajit_link(const struct luajit_env *e, __u64 base, __u64 pc)
+{
+	__u64 before = base - (pc & ~7ULL), stored = runtime_word(base - 8);
+
+	if (!(pc & 3)) {
+		before = luajit_caller(base, pc);
+		return luajit_is_base(e, before) && luajit_runs(before, pc) &&
+				       (stored & 3 || !luajit_runs(base, pc))
+			       ? pc
+			       : 0;
+	}
+	/* pcall() has its callee's link in PC before BASE is its callee's. */
+	if ((pc & 7) >= 6)
+		return luajit_is_base(e, before) ? pc : 0;
+	return before == runtime_word(e->w->l + LUAJIT_STATE_BASE) ? pc : 0;
+}
+
+/*
+ * The registers BASE and PC of the VM say where the frames begin, but not in all its code:
+ *
+ *	It calls a function: BASE is set some instructions before the link to the caller
+ *	is stored. PC has the link.
+ *
+ *	A function returns: PC has the link, the results may have replaced the function
+ *	and its link.
+ *
+ *	A function returns to C, and vmstate says C: PC is the caller's base.
+ *
+ *	C calls the VM, and vmstate still says C: the registers are not set yet.
+ *
+ * Does not set w->base where L->base is right.
+ */
+__noinline int luajit_begin_leaf(void)
+{
+	struct luajit_env e;
+	struct luajit_walk *w;
+	__u64 base, pc, g;
+	__s32 state = 0;
+
+	if (!luajit_env(&e))
+		return 0;
+	w = e.w;
+	base = e.s->walk.regs.r[walk_bound(e.b->reg_base, UNWIND_N_REGS - 1)];
+	pc = e.s->walk.regs.r[walk_bound(e.b->reg_pc, UNWIND_N_REGS - 1)];
+	g = runtime_word(w->l + LUAJIT_STATE_G);
+	if (!luajit_in_stack(&e, base) ||
+	    bpf_probe_read_user(&state, 4, (const void *)(g + (__u64)(__s64)e.b->vmstate)) < 0)
+		return 0;
+	if (state == LUAJIT_VMSTATE_C) {
+		if (pc < base && luajit_is_base(&e, pc)) {
+			w->base = pc;
+			w->inside = 0;
+		}
+		return 0;
+	}
+	if (state != LUAJIT_VMSTATE_INTERPRETER)
+		return 0;
+	if (!luajit_is_base(&e, base)) {
+		base = pc & 3 ? 0 : luajit_caller(base, pc);
+		if (!luajit_is_base(&e, base))
+			return 0;
+	} else {
+		w->link = luajit_link(&e, base, pc);
+	}
+	w->base = base;
+	w->pc = pc;
+	return 0;
 }
 
 /* Reads the trace that runs now. If pc is in its code, it replaces the first frame. */
@@ -204,37 +303,41 @@ __noinline int luajit_begin(void)
 	struct luajit_env e;
 	struct luajit_walk *w;
 	const struct walk_regs *regs;
-	__u64 base = 0, top, g;
+	__u64 base, top, g;
 	__s32 nres = 0;
-	bool first, leaf;
+	bool first;
 
 	if (!luajit_env(&e))
 		return RUNTIME_NATIVE;
 	w = e.w;
 	regs = &e.s->walk.regs;
 	first = !w->base;
-	leaf = regs->full && regs->exact;
 	w->inside = 1;
 	w->trace = 0;
+	w->link = 0;
 	w->bottom = runtime_word(w->l + LUAJIT_STATE_STACK) + 16;
 	w->pc = runtime_word(w->cframe + e.b->cframe_pc);
 	w->next = runtime_word(w->cframe + e.b->cframe_previous) & ~3ULL;
-	if (e.s->walk.mapping.file & UNWIND_MAPPING_FP) {
+	if (!w->vm) {
+		/*
+		 * The registers are the trace's, also in the VM's code for exits. That sets
+		 * L->base, clears jit_base and then writes the trace's frames to the Lua stack.
+		 */
 		g = runtime_word(w->l + LUAJIT_STATE_G);
 		base = runtime_word(g + (__u64)(__s64)e.b->jit_base);
-		w->pc = 0;
-		luajit_begin_trace(&e, g);
-		leaf = false;
-	} else if (leaf) {
-		base = regs->r[walk_bound(e.b->reg_base, UNWIND_N_REGS - 1)];
+		if (base || e.s->walk.mapping.file & UNWIND_MAPPING_FP)
+			w->pc = 0;
+		if (e.s->walk.mapping.file & UNWIND_MAPPING_FP)
+			luajit_begin_trace(&e, g);
+		if (first && luajit_is_base(&e, base))
+			w->base = base;
+	} else if (first && regs->full && regs->exact) {
+		(void)luajit_begin_leaf();
+		if (!w->inside)
+			return WALK_GO;
 	}
-	if (first && base && luajit_is_base(&e, base)) {
-		w->base = base;
-		if (leaf)
-			w->pc = regs->r[walk_bound(e.b->reg_pc, UNWIND_N_REGS - 1)];
-	} else if (first) {
+	if (!w->base)
 		w->base = runtime_word(w->l + LUAJIT_STATE_BASE);
-	}
 	/* lj_vm_cpcall() calls C: its C frame has no Lua frames at first. */
 	if (bpf_probe_read_user(&nres, 4, (const void *)(w->cframe + e.b->cframe_nres)) < 0)
 		return STOP_BAD_READ;
@@ -261,8 +364,9 @@ static __always_inline bool luajit_push_lua(const struct luajit_env *e, __u64 na
 	if (bpf_probe_read_user(&e->f->object, LUAJIT_PROTO_BYTES, (const void *)proto) < 0)
 		return luajit_push(e, proto, LUAJIT_LUA, where);
 	n = luajit_object_word(e, LUAJIT_PROTO_SIZE) >> 32;
-	if (e->w->pc > code && e->w->pc - code <= 4 * n)
-		where = (e->w->pc - code) / 4;
+	/* At the begin of the code the first instruction has not run, but is the next one. */
+	if (e->w->pc >= code && e->w->pc - code <= 4 * n)
+		where = e->w->pc > code ? (e->w->pc - code) / 4 : 1;
 	return luajit_push(e, proto, LUAJIT_LUA,
 			   luajit_cookie(luajit_object_word(e, LUAJIT_PROTO_CHUNK),
 					 luajit_object_word(e, LUAJIT_PROTO_LINES), n) |
@@ -304,7 +408,6 @@ __noinline int luajit_one(void)
 	__u64 *frame, link, before, type;
 	struct luajit_walk *w;
 	struct luajit_env e;
-	__u8 code[4] = {};
 
 	if (!luajit_env(&e))
 		return RUNTIME_NATIVE;
@@ -317,15 +420,17 @@ __noinline int luajit_one(void)
 	}
 	if (bpf_probe_read_user(frame, sizeof(e.f->frame), (const void *)(w->base - 32)) < 0)
 		return STOP_BAD_READ;
-	link = frame[3];
+	link = w->link ? w->link : frame[3];
+	w->link = 0;
 	type = link & 7;
 	/* A function with variable arguments has two frames: the second one has the link. */
 	if (type != 3 && !luajit_push_function(&e, frame[2] & LUAJIT_POINTER, link))
 		return STOP_TOO_DEEP;
 	if (!(type & 3)) {
-		if (bpf_probe_read_user(code, 4, (const void *)((link & ~3ULL) - 4)) < 0)
+		before = luajit_caller(w->base, link);
+		if (!before)
 			return STOP_BAD_READ;
-		before = 8ULL * (2 + code[1]);
+		before = w->base - before;
 		w->pc = link;
 	} else {
 		before = link & ~7ULL;
