@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections import defaultdict, namedtuple
 
 import pytest
@@ -35,10 +36,17 @@ SCENARIOS = {
 FUNCTIONS = {"ladder_a": "ladder", "ladder_b": "ladder", "ladder_c": "ladder_end"}
 
 
+def stolen_ns():
+    """The time of all CPUs in which the hypervisor ran something else, rounded up."""
+    with open("/proc/stat", encoding="ascii") as f:
+        return (int(f.readline().split()[8]) + os.cpu_count()) * 10**9 // os.sysconf("SC_CLK_TCK")
+
+
 class Recorded:
     """`beside(pid)` is a context in which the threads wait."""
 
     def __init__(self, culprit, folder, file, *scenarios, options=("--wall",), beside=contextlib.nullcontext):
+        stolen = stolen_ns()
         program = subprocess.Popen([os.path.join(TOOLS, "known_waits"), str(SECONDS), file, *scenarios],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         recorder = None
@@ -61,6 +69,7 @@ class Recorded:
                     self.threads[name].append(Thread(*map(int, numbers)))
             recorder.send_signal(signal.SIGINT)
             assert recorder.wait(120) == 0, self.messages()
+            self.stolen = stolen_ns() - stolen
         finally:
             if recorder:
                 recorder.kill()
@@ -114,19 +123,42 @@ def file(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_known_waits(culprit, tmp_path, file, scenario):
+@contextlib.contextmanager
+def load(_pid):
+    """Threads that take two thirds of the CPUs from all others."""
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * os.cpu_count())]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+def each_scenario():
+    for scenario in SCENARIOS:
+        yield pytest.param(scenario, contextlib.nullcontext, id=f"{scenario}-idle")
+        marks = [] if scenario in ("lock", "tcp") else [pytest.mark.slow]
+        yield pytest.param(scenario, load, id=f"{scenario}-loaded", marks=marks)
+
+
+@pytest.mark.parametrize("scenario, beside", each_scenario())
+def test_known_waits(culprit, tmp_path, file, scenario, beside):
     """What a thread measures is what it waits and runs in the call, as recorded."""
-    got = Recorded(culprit, tmp_path, file, scenario)
+    got = Recorded(culprit, tmp_path, file, scenario, beside=beside)
     for name, (category, frame) in SCENARIOS[scenario].items():
+        function = FUNCTIONS.get(name, name)
         for t in got.threads[name]:
-            sums = got.of(t.tid, frame, FUNCTIONS.get(name, name))
-            print(name, t, dict(sums), dict(got.of(t.tid)))
+            sums = got.of(t.tid, frame, function)
+            print(name, t, dict(sums), dict(got.of(t.tid, function)), dict(got.of(t.tid)))
             # Running is seen at the clock's ticks only; between waits it is short, and in them shorter.
             waited = sum(sums.values()) - sums["running"]
+            least = t.waited - t.ran - got.stolen - got.unheard(t.tid)
             tolerance = max(t.waited / 100, 50e3 * min(t.n, 300))
-            unheard = got.unheard(t.tid)
-            assert t.n > 10 and t.waited - t.ran - unheard - tolerance < waited < t.waited + tolerance, (sums, t, unheard)
+            # Other threads may take the CPU on the call's way back, which the thread measures too.
+            wider = got.of(t.tid, function) if beside is load else sums
+            assert t.n > 10 and least - tolerance < sum(wider.values()) - wider["running"], (wider, t, least)
+            assert waited < t.waited + tolerance, (sums, t)
             assert sums[category] + sums["runnable"] > 0.99 * waited, sums
 
 
@@ -135,15 +167,18 @@ def test_time_adds_up(culprit, tmp_path, file):
     got = Recorded(culprit, tmp_path, file, "sleep", "lock", "network", "poll", "migrate", "dormant", "runnable")
     sums = {t.tid: got.of(t.tid) for threads in got.threads.values() for t in threads}
     all_ns = [sum(s.values()) for s in sums.values()]
-    print(sums, min(all_ns), max(all_ns))
+    print(sums, min(all_ns), max(all_ns), got.stolen)
     assert max(all_ns) - min(all_ns) < 20e3 * max(all_ns) / 1e9
     for t in (t for threads in got.threads.values() for t in threads):
         # Switches to threads that the machine hides from tracing: what went on between them has no stack.
-        unheard = sum(s.values[-1] for s in got.samples if s.labels["tid"] == t.tid and not s.functions and s.labels["wait"] == "other")
-        assert abs(sums[t.tid]["running"] - t.ran) < max(10e6, t.ran / 50) + unheard, (t, sums[t.tid])
+        unheard = sum(s.values[-1] for s in got.samples
+                      if s.labels["tid"] == t.tid and not s.functions and s.labels["wait"] == "other")
+        # The kernel leaves out stolen time. The thread had the CPU, so culprit counts it as running.
+        tolerance = max(10e6, t.ran / 50) + unheard
+        assert -tolerance < sums[t.tid]["running"] - t.ran < tolerance + got.stolen, (t, sums[t.tid], got.stolen)
         assert abs(sums[t.tid]["runnable"] - t.queued) < max(50e6, t.queued / 20) + unheard, (t, sums[t.tid])
     dormant = sums[got.threads["dormant"][0].tid]
-    assert dormant["poll"] > SECONDS * 1e9
+    assert dormant["poll"] + dormant["runnable"] > SECONDS * 1e9
 
 
 def test_who_woke_it(culprit, tmp_path, file):

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Threads of Python, Node, Java and Go that wait: their own functions are in the stacks, with what they wait for."""
 
+import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -17,7 +20,7 @@ SECONDS = 3
 # runtime: {function: what it waits for}; each waits most of the time
 EXPECTED = {
     "python": {"wait_lock": "lock", "wait_socket": "network", "wait_sleep": "sleep"},
-    "node": {"wait_lock": "lock", "wait_sleep": "lock"},
+    "node": {"wait_lock": "lock", "wait_socket": "network", "wait_sleep": "lock"},
     "java": {"wait_monitor": "lock", "wait_lock": "lock", "wait_socket": "network", "wait_sleep": "sleep"},
     "go": {"wait_lock": "lock", "wait_socket": "network", "wait_sleep": "sleep"},
 }
@@ -42,11 +45,25 @@ def command(runtime, folder):
 @pytest.mark.parametrize("runtime", EXPECTED)
 def test_own_frames(culprit, tmp_path, runtime):
     out = tmp_path / "waits.pb.gz"
-    with subprocess.Popen(list(map(str, command(runtime, tmp_path))), stdout=subprocess.PIPE, text=True) as p:
+    here, there = socket.socketpair()
+    there.setblocking(False)  # not all programs read
+    over = threading.Event()
+
+    def send():
+        while not over.wait(0.02):
+            with contextlib.suppress(BlockingIOError):
+                there.send(b"x")
+
+    program = list(map(str, command(runtime, tmp_path)))
+    with here, there, subprocess.Popen(program, stdin=here, stdout=subprocess.PIPE, text=True) as p:
+        sender = threading.Thread(target=send)
+        sender.start()
         try:
             assert p.stdout.readline() == "ready\n"
             record(culprit, out, "--off-cpu", "-p", p.pid, "-d", SECONDS)
         finally:
+            over.set()
+            sender.join()
             p.kill()
     got = list(samples(out))
     for function, category in EXPECTED[runtime].items():

@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that wait for a lock, a time and the loop's events, each in a function of its own.
-// Node has no socket on which a thread blocks: its loop polls.
+// Threads that wait for a lock, a socket (standard input) and a time, each in a function of its own.
 "use strict";
+const fs = require("node:fs");
 const { Worker, isMainThread, workerData } = require("node:worker_threads");
+
+const buffer = Buffer.alloc(1);
+
+function wait_lock(shared) {
+  Atomics.wait(shared, 0, Atomics.load(shared, 0), 1000);
+}
+
+function wait_socket() {
+  return fs.readSync(0, buffer) === 1;
+}
 
 if (isMainThread) {
   const shared = new Int32Array(new SharedArrayBuffer(4));
@@ -20,15 +30,12 @@ if (isMainThread) {
   }
 
   new Worker(__filename, { workerData: shared });
+  new Worker(__filename, { workerData: null });
   tick();
   console.log("ready");
-} else {
-  const shared = workerData;
-
-  function wait_lock() {
-    Atomics.wait(shared, 0, Atomics.load(shared, 0), 1000);
-  }
-
+} else if (workerData) {
   for (;;)
-    wait_lock();
+    wait_lock(workerData);
+} else {
+  while (wait_socket());
 }
