@@ -226,6 +226,11 @@ static int read_version(struct elf_file *elf, const struct symbols *s, struct v8
 	s32 major = read_int(elf, s->major), minor = read_int(elf, s->minor),
 	    build = read_int(elf, s->build);
 
+	if (!s->major)
+		return diag_set(d, -ENOTSUP,
+				"the binary has no constants for debuggers (v8dbg_*), as that of "
+				"Deno; V8's options --perf-basic-prof and "
+				"--interpreted-frames-native-stack give names");
 	if (major < 1 || major > 99 || minor < 0 || minor > 99 || build < 0 || build > 9999)
 		return diag_set(d, -ENOTSUP, "V8 of an unknown version");
 	v->major = (u32)major;

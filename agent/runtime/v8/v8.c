@@ -25,7 +25,7 @@ static bool v8_is_runtime(const struct procman_binary *b)
 	struct buf bytes;
 
 	if (strncmp(name, "node", 4) != 0 && strncmp(name, "libnode.so", 10) != 0 &&
-	    strncmp(name, "nsolid", 6) != 0)
+	    strncmp(name, "nsolid", 6) != 0 && strcmp(name, "deno") != 0)
 		return false;
 	return has_text(b->elf, V8_LEAST_TEXT) &&
 	       elf_file_section(b->elf, ".dynsym", NULL, &bytes) == 0;
