@@ -94,6 +94,9 @@ fuzz: $(BUILD_FUZZ)/build.ninja ## every fuzzer for FUZZ_SECONDS
 lint: all ## rules, clang-format, clang-tidy, shellcheck, flake8, eslint
 	tools/lint $(BUILD)
 
+lint-quick: all ## lint, with clang-tidy over what a change concerns and a third of the rest
+	tools/lint $(BUILD) --quick
+
 format: ## clang-format in place
 	git ls-files '*.c' '*.h' 'server/*.cc' | xargs clang-format -i
 
@@ -106,4 +109,4 @@ clean:
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
-.PHONY: all bench check check-root check-root-quick check-runtimes check-runtimes-each $(RUNTIMES:%=check-runtimes-%) check-runtimes-quick check-server check-server-quick check-ui check-vm check-vm-quick fuzz lint format install readme-picture soak clean help
+.PHONY: all bench check check-root check-root-quick check-runtimes check-runtimes-each $(RUNTIMES:%=check-runtimes-%) check-runtimes-quick check-server check-server-quick check-ui check-vm check-vm-quick fuzz lint lint-quick format install readme-picture soak clean help
