@@ -183,7 +183,7 @@ function through_iterators_of_generators()
 {
     $g = (function () { // @through_iterators
         yield from new Walk; // @yields
-    })();
+    })(); // @through_iterators
     return $g->current(); // @through_iterators
 }
 
