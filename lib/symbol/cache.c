@@ -2,16 +2,13 @@
 /*
  * Writes answers to disk: one file per binary, doc/format/symbol-cache.md.
  *
- * A file is written under a temporary name and renamed, so that a reader sees either the old or the
- * new file. It contains a hash of all its bytes; a file with a wrong hash is ignored. The reader
- * still checks every offset, so that a hostile file with a right hash can do no harm.
+ * A file contains a hash of all its bytes; a file with a wrong hash is ignored. The reader still
+ * checks every offset, so that a hostile file with a right hash can do no harm.
  */
-#include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/buf.h"
+#include "base/cachedir.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "symbol/answers.h"
@@ -23,7 +20,6 @@
 #define ANSWER_BYTES 16U
 #define MAX_FILE (32U << 20)
 #define MAX_DIR (512ULL << 20)
-#define SUFFIX ".sym"
 
 /* ---- reading ---- */
 
@@ -116,35 +112,35 @@ int answers_parse(struct answers *a, const void *bytes, size_t n, u64 key)
 	return r;
 }
 
+static int open_cache(const char *dir, struct cachedir **ret)
+{
+	const struct cachedir_options o = {.path = dir, .suffix = ".sym", .max_bytes = MAX_DIR};
+
+	return cachedir_open(&o, ret);
+}
+
 int answers_load(struct answers *a, const char *dir, const char *name, u64 key)
 {
-	_cleanup_free_ char *path = NULL;
+	_cleanup_cachedir_ struct cachedir *c = NULL;
 	_cleanup_free_ u8 *bytes = NULL;
 	_cleanup_close_ int fd = -1;
-	struct stat st;
+	u64 size = 0;
+	int r = open_cache(dir, &c);
 	ssize_t n;
 
-	if (asprintf(&path, "%s/%s" SUFFIX, dir, name) < 0) {
-		path = NULL;
-		return -ENOMEM;
-	}
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	if (fd < 0)
-		return -errno;
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if (!S_ISREG(st.st_mode) || st.st_size > MAX_FILE || st.st_size < HEADER_BYTES)
+	if (r == 0)
+		r = fd = cachedir_find(c, name, &size);
+	if (r < 0)
+		return r;
+	if (size > MAX_FILE || size < HEADER_BYTES)
 		return -EBADMSG;
-	bytes = malloc((size_t)st.st_size);
+	bytes = malloc(size);
 	if (!bytes)
 		return -ENOMEM;
-	n = pread(fd, bytes, (size_t)st.st_size, 0);
-	if (n != st.st_size)
+	n = pread(fd, bytes, size, 0);
+	if (n != (ssize_t)size)
 		return n < 0 ? -errno : -EBADMSG;
-	/* Mark the file as used: keep_bound() deletes the files with the oldest modification
-	 * time. */
-	(void)futimens(fd, NULL);
-	return answers_parse(a, bytes, (size_t)n, key);
+	return answers_parse(a, bytes, size, key);
 }
 
 /* ---- writing ---- */
@@ -248,111 +244,13 @@ static int encode_answers(const struct answers *a, u64 key, struct str *ret)
 	return ret->failed ? -ENOMEM : 0;
 }
 
-struct old_file {
-	char name[200];
-	u64 bytes;
-	struct timespec changed;
-};
-
-static int compare_age(const void *pa, const void *pb)
-{
-	const struct old_file *a = pa, *b = pb;
-
-	if (a->changed.tv_sec != b->changed.tv_sec)
-		return a->changed.tv_sec < b->changed.tv_sec ? -1 : 1;
-	return a->changed.tv_nsec < b->changed.tv_nsec ? -1 : 1;
-}
-
-/* Removes the least recently used files until the directory is within MAX_DIR. */
-static void keep_bound(const char *dir)
-{
-	vec(struct old_file) files = {};
-	u64 total = 0;
-	DIR *d = opendir(dir);
-	struct dirent *e;
-
-	if (!d)
-		return;
-	while ((e = readdir(d))) {
-		struct old_file f = {};
-		struct stat st;
-
-		if (!str_ends(e->d_name, SUFFIX) || strlen(e->d_name) >= sizeof(f.name) ||
-		    fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-		    !S_ISREG(st.st_mode))
-			continue;
-		snprintf(f.name, sizeof(f.name), "%s", e->d_name);
-		f.bytes = (u64)st.st_size;
-		f.changed = st.st_mtim;
-		total += f.bytes;
-		if (vec_push(&files, f) < 0)
-			break;
-	}
-	if (total > MAX_DIR)
-		qsort(files.data, files.n, sizeof(*files.data), compare_age);
-	for (size_t i = 0; i < files.n && total > MAX_DIR; i++)
-		if (unlinkat(dirfd(d), files.data[i].name, 0) == 0)
-			total -= files.data[i].bytes;
-	closedir(d);
-	vec_deinit(&files);
-}
-
-static int make_dirs(const char *dir)
-{
-	_cleanup_free_ char *path = strdup(dir);
-
-	if (!path)
-		return -ENOMEM;
-	for (char *p = path + 1; *p; p++) {
-		if (*p != '/')
-			continue;
-		*p = 0;
-		(void)mkdir(path, 0755);
-		*p = '/';
-	}
-	return mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
-}
-
-static int write_file(const char *path, const struct str *bytes)
-{
-	_cleanup_free_ char *temporary = NULL;
-	_cleanup_close_ int fd = -1;
-	ssize_t n;
-	int r = 0;
-
-	if (asprintf(&temporary, "%s.XXXXXX", path) < 0) {
-		temporary = NULL;
-		return -ENOMEM;
-	}
-	fd = mkostemp(temporary, O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	n = write(fd, bytes->data, bytes->n);
-	if (n != (ssize_t)bytes->n)
-		r = n < 0 ? -errno : -ENOSPC;
-	if (r == 0 && rename(temporary, path) < 0)
-		r = -errno;
-	if (r < 0)
-		(void)unlink(temporary);
-	return r;
-}
-
 int answers_save(const struct answers *a, const char *dir, const char *name, u64 key)
 {
-	_cleanup_free_ char *path = NULL;
+	_cleanup_cachedir_ struct cachedir *c = NULL;
 	_cleanup_str_ struct str bytes = {};
 	int r = encode_answers(a, key, &bytes);
 
-	if (r < 0)
-		return r;
-	if (asprintf(&path, "%s/%s" SUFFIX, dir, name) < 0) {
-		path = NULL;
-		return -ENOMEM;
-	}
-	r = make_dirs(dir);
 	if (r == 0)
-		r = write_file(path, &bytes);
-	if (r == 0)
-		keep_bound(dir);
-	return r;
+		r = open_cache(dir, &c);
+	return r < 0 ? r : cachedir_write(c, name, bytes.data, bytes.n);
 }
