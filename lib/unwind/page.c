@@ -20,19 +20,32 @@ u32 unwind_page_n_lines(u32 n_rows)
 	return n_blocks(n_rows) + n_index_lines(n_blocks(n_rows));
 }
 
-void unwind_page_pack(const u32 *rows, u32 n_rows, void *ret_lines)
+u32 *unwind_page_body(void *lines, u32 n_rows)
+{
+	u32 index = n_index_lines(n_blocks(n_rows));
+
+	return (u32 *)((u8 *)lines + (size_t)index * UNWIND_LINE_BYTES);
+}
+
+void unwind_page_finish(void *page, u32 n_rows)
 {
 	u32 blocks = n_blocks(n_rows), lines = n_index_lines(blocks);
-	u8 *out = ret_lines;
-	u8 *body = out + (size_t)lines * UNWIND_LINE_BYTES;
+	u32 *rows = unwind_page_body(page, n_rows);
+	u8 *out = page;
 
-	memset(out, 0xff, (size_t)(lines + blocks) * UNWIND_LINE_BYTES);
-	memcpy(body, rows, n_rows * sizeof(*rows));
+	memset(out, 0xff, (size_t)lines * UNWIND_LINE_BYTES);
+	memset(rows + n_rows, 0xff, (blocks * UNWIND_ROWS_PER_BLOCK - n_rows) * sizeof(*rows));
 	for (u32 i = 0; lines && i < blocks; i++) {
 		u16 first = (u16)(rows[i * UNWIND_ROWS_PER_BLOCK] >> 16);
 
 		memcpy(out + i * sizeof(first), &first, sizeof(first));
 	}
+}
+
+void unwind_page_pack(const u32 *rows, u32 n_rows, void *ret_lines)
+{
+	memcpy(unwind_page_body(ret_lines, n_rows), rows, n_rows * sizeof(*rows));
+	unwind_page_finish(ret_lines, n_rows);
 }
 _Static_assert(UNWIND_ROW_PAD == 0xffffffffu, "memset above");
 _Static_assert(UNWIND_BLOCKS_PER_INDEX * sizeof(u16) == UNWIND_LINE_BYTES, "index line");

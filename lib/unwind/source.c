@@ -336,6 +336,19 @@ int unwind_source_create_without_code(struct elf_file *elf, struct unwind_source
 	return create_source(elf, true, false, ret);
 }
 
+bool unwind_rules_are_distinct(const struct unwind_rule *rules, u32 n)
+{
+	struct rules all;
+	u32 i = 0;
+
+	if (rules_init(&all) < 0)
+		return false;
+	while (i < n && rules_intern(&all, &rules[i]) == i)
+		i++;
+	rules_deinit(&all);
+	return i == n && n >= RULE_N_FIXED;
+}
+
 int unwind_source_continue(struct unwind_source *s, const struct unwind_rule *rules, u32 n)
 {
 	for (u32 i = 0; i < n; i++)

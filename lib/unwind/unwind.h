@@ -63,3 +63,8 @@ const struct unwind_rule *unwind_source_rules(const struct unwind_source *s, u32
  */
 u32 unwind_page_n_lines(u32 n_rows);
 void unwind_page_pack(const u32 *rows, u32 n_rows, void *ret_lines);
+/* The same in two steps: where rows belong in the lines; once they are there, the rest. */
+u32 *unwind_page_body(void *lines, u32 n_rows);
+void unwind_page_finish(void *lines, u32 n_rows);
+/* Whether unwind_source_continue() takes these rules. */
+bool unwind_rules_are_distinct(const struct unwind_rule *rules, u32 n);
