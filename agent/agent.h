@@ -45,9 +45,10 @@ struct recording_options {
 	bool kernel_only, user_only;
 	bool no_inline, runtime_frames; /* see symbolizer_options */
 	bool keep_times;		/* profiles contain the time of each sample */
-	double last_s;	       /* profiles contain only the last seconds before their end; 0: all */
-	u64 memory_limit_mb;   /* limit of the unwind tables; 0: 256 */
-	const char *cache_dir; /* of symbols, or NULL */
+	double last_s;	     /* profiles contain only the last seconds before their end; 0: all */
+	u64 memory_limit_mb; /* limit of the unwind tables; 0: 256 */
+	const char
+		*cache_dir; /* absolute; symbols and unwind rows are kept below it. NULL: nowhere */
 	const char *debuginfod_urls; /* or NULL */
 };
 

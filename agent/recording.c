@@ -199,11 +199,22 @@ static void raise_file_limit(void)
 	}
 }
 
+/* A folder of the cache, owned by the caller; NULL if there is no cache. */
+static int below_cache(const struct recording_options *o, const char *name, char **ret)
+{
+	if (o->cache_dir && asprintf(ret, "%s/%s", o->cache_dir, name) < 0) {
+		*ret = NULL;
+		return -ENOMEM;
+	}
+	return 0;
+}
+
 static int start_pipeline(const struct recording_options *o, const struct recording_limits *l,
 			  struct identities *identities, struct diag *reterr_diag,
 			  struct pipeline **ret)
 {
 	_cleanup_selection_ struct selection s = {};
+	_cleanup_free_ char *cache_dir = NULL;
 	struct pipeline_options po = {
 		.parsers = o->parsers,
 		.keep_times = o->keep_times || o->last_s > 0,
@@ -214,6 +225,9 @@ static int start_pipeline(const struct recording_options *o, const struct record
 	};
 	int r = select_samples(&s, o, l->clock_hz, reterr_diag, &po.sampler);
 
+	if (r == 0)
+		r = below_cache(o, "unwind", &cache_dir);
+	po.cache_dir = cache_dir;
 	if (r == 0)
 		r = probe_require(reterr_diag);
 	if (r < 0)
@@ -228,6 +242,7 @@ static int start_symbolizer(const struct recording_options *o, const struct reco
 			    struct identities *identities, struct diag *reterr_diag,
 			    struct symbolizer **ret)
 {
+	_cleanup_free_ char *cache_dir = NULL;
 	struct symbolizer_options so = {
 		.inlines = !o->no_inline,
 		.runtime_frames = o->runtime_frames,
@@ -235,11 +250,13 @@ static int start_symbolizer(const struct recording_options *o, const struct reco
 		.leave_files = l->leave_files,
 		.max_section = l->max_section,
 		.budget = l->budget,
-		.cache_dir = o->cache_dir,
 		.debuginfod_urls = o->debuginfod_urls,
 	};
-	int r;
+	int r = below_cache(o, "symbols", &cache_dir);
 
+	if (r < 0)
+		return r;
+	so.cache_dir = cache_dir;
 	if (identities)
 		run_connect_symbolizer(identities, &so);
 	r = symbolizer_create(&so, ret);

@@ -58,18 +58,18 @@ const struct option sampling_options[] = {
 };
 #undef A
 
-/* The symbol cache that all runs share; NULL if there is no place for it. */
+/* The cache that all runs share; NULL if there is no place for it. */
 static const char *cache_dir(void)
 {
 	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
 	static char dir[512];
 
 	if (geteuid() == 0)
-		return "/var/cache/culprit/symbols";
+		return "/var/cache/culprit";
 	if (xdg && xdg[0] == '/')
-		snprintf(dir, sizeof(dir), "%s/culprit/symbols", xdg);
+		snprintf(dir, sizeof(dir), "%s/culprit", xdg);
 	else if (home && home[0] == '/')
-		snprintf(dir, sizeof(dir), "%s/.cache/culprit/symbols", home);
+		snprintf(dir, sizeof(dir), "%s/.cache/culprit", home);
 	return dir[0] ? dir : NULL;
 }
 

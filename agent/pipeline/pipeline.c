@@ -152,6 +152,7 @@ static int create_parts(struct pipeline *p, const struct pipeline_options *o,
 									  : DEFAULT_TABLE_BYTES,
 				    .max_section = o->max_section,
 				    .budget = o->budget,
+				    .cache_dir = o->cache_dir,
 				    .runtime_of = runtime_of,
 				    .arg = p};
 	int r = contexts_create(&co, &p->contexts);

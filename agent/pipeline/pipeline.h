@@ -97,6 +97,7 @@ struct pipeline_options {
 	struct budget *budget;	 /* of the process; borrowed, or NULL */
 	bool tight_memory;	 /* the files that rows were built from are released at once */
 	u64 max_section;	 /* larger sections of files are not read; 0: no limit */
+	const char *cache_dir;	 /* of unwind rows; NULL: none */
 	bool keep_times;
 	/* A process was sampled, for the first time since the last reset or exec, or since more is
 	 * known about runtimes: whoever needs facts about it must read them now, while it lives.

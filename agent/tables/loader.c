@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "agent/tables/rowcache.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -22,6 +23,8 @@
  * Finished pages that are not urgent are announced in groups of this size, or when none are left.
  */
 #define TELL_PAGES 16
+/* New rows of a file are saved when there are so many pages of them; else when it is not used. */
+#define SAVE_PAGES 64
 
 struct loader_file {
 	struct loader *loader; /* borrowed */
@@ -35,15 +38,22 @@ struct loader_file {
 	bool given_up;	/* see loader.h */
 	u8 build_id[ELF_MAX_BUILD_ID];
 	u32 build_id_n;
-	vec(struct unwind_rule) rules; /* of its rows so far */
-	struct map built;	       /* pages → 1 */
-	u64 asked_ns;		       /* belongs to the owner, like the next */
+	u16 machine;
+	struct row_entry *entry; /* owned, or NULL */
+	bool looked_up;		 /* in the cache */
+	unwind_rules rules;	 /* of its rows so far */
+	u32 n_told;		 /* of these, the owner has */
+	u32 n_cached, n_built;	 /* pages */
+	u32 n_unsaved;
+	struct map built; /* pages → 1 */
+	u64 asked_ns;	  /* belongs to the owner, like the next */
 	struct loader_file *next, **prev;
 };
 
-/* A page of a file or, without a file, a function call. */
+/* A page of a file, the saving of its new rows or, without a file, a function call. */
 struct job {
 	struct worker_job base;
+	bool save;
 	struct loader_file *file; /* borrowed, or NULL */
 	struct loader_page page;
 	void (*fn)(void *arg), (*done)(void *arg);
@@ -55,10 +65,11 @@ struct loader {
 	struct parser *parser; /* the worker's */
 	int debug_root;	       /* borrowed */
 	u64 max_section;
-	struct budget *budget; /* borrowed, or NULL */
-	s64 counted;	       /* the worker's: bytes of the parser that the budget counts */
-	u64 n_given_up;	       /* atomic */
-	bool tight, ending;    /* belong to the owner, like the next two */
+	struct row_cache cache; /* the worker's, and the owner's when the worker has ended */
+	struct budget *budget;	/* borrowed, or NULL */
+	s64 counted;		/* the worker's: bytes of the parser that the budget counts */
+	u64 n_given_up;		/* atomic */
+	bool tight, ending;	/* belong to the owner, like the next two */
 	struct loader_file *files;
 	u64 last_id;
 	pthread_mutex_t lock;
@@ -70,6 +81,101 @@ void loader_page_deinit(struct loader_page *p)
 	free(p->lines);
 	free(p->rules);
 	*p = (struct loader_page){};
+}
+
+/* Frees the rows, but not which page it is. */
+static void loader_page_clear(struct loader_page *p)
+{
+	free(p->lines);
+	free(p->rules);
+	p->lines = NULL;
+	p->rules = NULL;
+	p->n_rows = p->n_lines = p->n_rules = 0;
+}
+
+/* ---- the cache of rows ---- */
+
+/* What the rows of a file depend on. A negative errno: nothing of it is cached. */
+static int key_of(const struct loader *l, const struct loader_file *f, struct row_key *ret)
+{
+	_cleanup_close_ int debug = debugfile_open_id(l->debug_root, f->build_id, f->build_id_n);
+	int r;
+
+	row_key_init(ret, f->size, l->max_section);
+	r = elf_key_of(f->fd, f->build_id, f->build_id_n, f->machine, &ret->file);
+	if (r == 0 && debug >= 0)
+		r = elf_key_of(debug, f->build_id, f->build_id_n, f->machine, &ret->debug);
+	return r;
+}
+
+/* Before the first page of a file, so that its rules have the numbers that they have there. */
+static void look_up(struct loader *l, struct loader_file *f)
+{
+	struct row_key key;
+
+	if (f->looked_up)
+		return;
+	f->looked_up = true;
+	if (l->cache.dir && key_of(l, f, &key) == 0)
+		(void)row_entry_open(&l->cache, &key, &f->rules, &f->entry);
+}
+
+/* Saves new rows, if the files that they are of are still the same. */
+static void save(struct loader *l, struct loader_file *f)
+{
+	struct row_key now;
+
+	f->n_unsaved = 0;
+	if (!f->entry || !row_entry_is_new(f->entry))
+		return;
+	if (key_of(l, f, &now) == 0 && !memcmp(&now, &f->entry->key, sizeof(now)))
+		row_entry_save(f->entry, f->rules.data, (u32)f->rules.n);
+	else
+		row_entry_stop(f->entry);
+}
+
+static int alloc_lines(struct loader_page *p, u32 n_rows)
+{
+	p->n_rows = n_rows;
+	p->n_lines = unwind_page_n_lines(n_rows);
+	p->lines = calloc(p->n_lines, UNWIND_LINE_BYTES);
+	return p->lines ? 0 : -ENOMEM;
+}
+
+/* Gives the owner the rules that it does not have. */
+static int tell_rules(struct loader_file *f, struct loader_page *p)
+{
+	p->n_rules = (u32)f->rules.n - f->n_told;
+	if (!p->n_rules)
+		return 0;
+	p->rules = reallocarray(NULL, p->n_rules, sizeof(*p->rules));
+	if (!p->rules)
+		return -ENOMEM;
+	memcpy(p->rules, f->rules.data + f->n_told, p->n_rules * sizeof(*p->rules));
+	f->n_told = (u32)f->rules.n;
+	return 0;
+}
+
+/* -ENOENT: the page has to be built. */
+static int page_from_cache(struct loader_file *f, struct loader_page *p)
+{
+	u32 n = f->entry ? row_entry_find(f->entry, p->page) : 0;
+	int r;
+
+	if (!n)
+		return -ENOENT;
+	r = alloc_lines(p, n);
+	if (r < 0)
+		return r;
+	if (row_entry_read(f->entry, p->page, (u32)f->rules.n, unwind_page_body(p->lines, n), n) <
+	    0) {
+		loader_page_clear(p);
+		return -ENOENT;
+	}
+	unwind_page_finish(p->lines, n);
+	f->n_cached++;
+	(void)map_put(&f->built, p->page, 1);
+	return tell_rules(f, p);
 }
 
 /* ---- the worker ---- */
@@ -174,26 +280,21 @@ static int build_page(struct loader *l, struct job *j)
 
 	if (f->given_up)
 		return -EIO;
-	if (!is_wanted(f, j))
-		return -EEXIST;
 	r = ask_parser(l, f, p->page, &got);
 	if (r < 0)
 		return r;
-	p->n_rows = got.n_rows;
-	p->n_lines = unwind_page_n_lines(got.n_rows);
-	p->lines = calloc(p->n_lines, UNWIND_LINE_BYTES);
-	p->rules = got.n_rules ? reallocarray(NULL, got.n_rules, sizeof(*p->rules)) : NULL;
-	if (!p->lines || (got.n_rules && !p->rules) ||
-	    vec_reserve(&f->rules, f->rules.n + got.n_rules) < 0)
+	if (alloc_lines(p, got.n_rows) < 0 || vec_reserve(&f->rules, f->rules.n + got.n_rules) < 0)
 		return -ENOMEM;
 	unwind_page_pack(got.rows, got.n_rows, p->lines);
-	p->n_rules = got.n_rules;
-	for (u32 i = 0; i < got.n_rules; i++) {
-		p->rules[i] = got.rules[i];
+	for (u32 i = 0; i < got.n_rules; i++)
 		(void)vec_push(&f->rules, got.rules[i]);
+	f->n_built++;
+	if (f->entry) {
+		row_entry_add(f->entry, p->page, got.rows, got.n_rows);
+		f->n_unsaved += row_entry_is_new(f->entry);
 	}
 	(void)map_put(&f->built, p->page, 1);
-	return 0;
+	return tell_rules(f, p);
 }
 
 /* The parser's memory counts as this process's. */
@@ -210,6 +311,12 @@ static int build_in_budget(struct loader *l, struct job *j)
 	u64 room = budget_limit(l->budget) ? estimate_bytes(l, j->file) : 0;
 	int r;
 
+	if (!is_wanted(j->file, j))
+		return -EEXIST;
+	look_up(l, j->file);
+	r = page_from_cache(j->file, &j->page);
+	if (r != -ENOENT)
+		return r;
 	if (!budget_begin(l->budget, room))
 		return -ENOBUFS;
 	r = build_page(l, j);
@@ -228,17 +335,16 @@ static void do_job(void *arg, struct worker_job *base)
 		j->fn(j->arg);
 		return;
 	}
+	if (j->save) {
+		save(arg, j->file);
+		return;
+	}
 	if (__atomic_load_n(&j->file->closed, __ATOMIC_RELAXED))
 		p->error = -ESTALE;
 	else
 		p->error = build_in_budget(arg, j);
-	if (p->error < 0) {
-		free(p->lines);
-		free(p->rules);
-		p->lines = NULL;
-		p->rules = NULL;
-		p->n_rows = p->n_lines = p->n_rules = 0;
-	}
+	if (p->error < 0)
+		loader_page_clear(p);
 }
 
 /* ---- the owner ---- */
@@ -276,8 +382,24 @@ static void close_in_parser(struct loader_file *f)
 		(void)loader_call(l, flush, flushed, l);
 }
 
+static void log_pages(const struct loader_file *f)
+{
+	char link[32], path[512];
+	ssize_t n;
+
+	if (!log_enabled(LOG_LEVEL_DEBUG) || !(f->n_cached + f->n_built))
+		return;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", f->fd);
+	n = readlink(link, path, sizeof(path));
+	log_debug("%.*s: %u pages of unwind rows from the cache, %u built", n < 0 ? 1 : (int)n,
+		  n < 0 ? "?" : path, f->n_cached, f->n_built);
+}
+
 static void file_free(struct loader_file *f)
 {
+	log_pages(f);
+	save(f->loader, f);
+	row_entry_close(f->entry);
 	*f->prev = f->next;
 	if (f->next)
 		f->next->prev = f->prev;
@@ -316,6 +438,7 @@ int loader_open(struct loader *l, const struct elf_file *elf, void *user, struct
 	f->user = user;
 	f->size = elf->size;
 	f->id = ++l->last_id;
+	f->machine = elf->machine;
 	f->build_id_n = elf->build_id_n;
 	memcpy(f->build_id, elf->build_id, elf->build_id_n);
 	f->next = l->files;
@@ -327,8 +450,27 @@ int loader_open(struct loader *l, const struct elf_file *elf, void *user, struct
 	return 0;
 }
 
+/* The worker saves new rows of a file that has no jobs. False: it need not, or cannot. */
+static bool ask_save(struct loader_file *f)
+{
+	struct job *j;
+
+	if (!f->n_unsaved || f->loader->ending)
+		return false;
+	j = calloc(1, sizeof(*j));
+	if (!j)
+		return false;
+	j->file = f;
+	j->save = true;
+	f->n_jobs++;
+	worker_ask(f->loader->worker, &j->base, LOADER_SOON);
+	return true;
+}
+
 static void finish(struct loader_file *f)
 {
+	if (ask_save(f))
+		return;
 	close_in_parser(f);
 	file_free(f);
 }
@@ -395,7 +537,9 @@ static bool job_done(struct job *j)
 	if (!f->closed) {
 		if (f->loader->tight && !f->n_jobs)
 			close_in_parser(f);
-		return true;
+		if (!f->n_jobs && f->n_unsaved >= SAVE_PAGES)
+			(void)ask_save(f);
+		return !j->save;
 	}
 	loader_page_deinit(&j->page);
 	if (!f->n_jobs)
@@ -438,12 +582,21 @@ void loader_set_budget(struct loader *l, struct budget *b)
 void loader_stats(const struct loader *l, struct loader_stats *ret)
 {
 	struct parser_usage u = parser_usage(l->parser);
+	const struct row_cache *c = &l->cache;
 
 	*ret = (struct loader_stats){
 		.files_given_up = __atomic_load_n(&l->n_given_up, __ATOMIC_RELAXED),
 		.parser_cpu_ns = u.cpu_ns,
 		.parser_bytes = u.bytes,
+		.cache_hits = __atomic_load_n(&c->hits, __ATOMIC_RELAXED),
+		.cache_misses = __atomic_load_n(&c->misses, __ATOMIC_RELAXED),
+		.cache_damaged = __atomic_load_n(&c->damaged, __ATOMIC_RELAXED),
 	};
+}
+
+int loader_set_cache(struct loader *l, const char *path)
+{
+	return row_cache_open(path, &l->cache);
 }
 
 void loader_set_max_section(struct loader *l, u64 bytes)
@@ -464,6 +617,7 @@ u32 loader_trim(struct loader *l, u64 idle_ns)
 	for (struct loader_file *f = l->files; f; f = f->next)
 		if (!f->n_jobs && f->generation && now - f->asked_ns >= idle_ns) {
 			close_in_parser(f);
+			(void)ask_save(f);
 			n++;
 		}
 	return n;
@@ -520,6 +674,7 @@ void loader_destroy(struct loader *l)
 	worker_destroy(l->worker);
 	budget_add_others(l->budget, -l->counted);
 	parser_destroy(l->parser);
+	row_cache_close(&l->cache);
 	vec_deinit(&l->closing);
 	pthread_mutex_destroy(&l->lock);
 	free(l);

@@ -45,9 +45,10 @@ struct loader_page {
 void loader_page_deinit(struct loader_page *p);
 
 struct loader_stats {
-	u64 files_given_up; /* a parser ended, hung or lied over them */
-	u64 parser_cpu_ns;  /* CPU time of parsers */
-	u64 parser_bytes;   /* memory of the parser's process */
+	u64 files_given_up;			     /* a parser ended, hung or lied over them */
+	u64 parser_cpu_ns;			     /* CPU time of parsers */
+	u64 parser_bytes;			     /* memory of the parser's process */
+	u64 cache_hits, cache_misses, cache_damaged; /* as in struct row_cache */
 };
 
 /*
@@ -58,6 +59,11 @@ struct loader_stats {
 int loader_create(int debug_root, struct parsers *parsers, struct loader **ret);
 /* Borrowed. What does not fit in it is not built: -ENOBUFS. Call it before the first page. */
 void loader_set_budget(struct loader *l, struct budget *b);
+/*
+ * Rows of files are kept in this folder, which rowcache.h describes. Call it before the first page.
+ * -EPERM: others may write to it; or the error of a system call: there is no cache.
+ */
+int loader_set_cache(struct loader *l, const char *path);
 /* Larger sections are not read; 0: no limit. Call it before the first file. */
 void loader_set_max_section(struct loader *l, u64 bytes);
 /*

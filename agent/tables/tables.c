@@ -73,6 +73,18 @@ struct tables {
 	struct tables_stats stats;
 };
 
+static void open_cache(struct tables *t, const char *dir)
+{
+	int r = dir ? loader_set_cache(t->loader, dir) : 0;
+
+	if (r == -EPERM)
+		log_warn("%s: not used as a cache of unwind rows: it belongs to another user, or "
+			 "others may write to it",
+			 dir);
+	else if (r < 0)
+		log_debug("%s: no cache of unwind rows: %s", dir, strerror(-r));
+}
+
 int tables_create(const struct tables_options *o, struct tables **ret)
 {
 	struct tables *t = calloc(1, sizeof(*t));
@@ -91,6 +103,7 @@ int tables_create(const struct tables_options *o, struct tables **ret)
 		loader_set_gentle(t->loader, true);
 		loader_set_max_section(t->loader, o->max_section);
 		loader_set_budget(t->loader, o->budget);
+		open_cache(t, o->cache_dir);
 	}
 	if (r == 0)
 		r = lines_alloc(&t->lines, 1, &first); /* open the first chunk now, not later */
@@ -755,6 +768,9 @@ void tables_stats(const struct tables *t, struct tables_stats *ret)
 	ret->files_given_up = l.files_given_up;
 	ret->parser_cpu_ns = l.parser_cpu_ns;
 	ret->parser_bytes = l.parser_bytes;
+	ret->cache_hits = l.cache_hits;
+	ret->cache_misses = l.cache_misses;
+	ret->cache_damaged = l.cache_damaged;
 }
 
 #define COUNTER(member, help) STAT_COUNTER(struct tables_stats, member, help)
@@ -773,6 +789,9 @@ const struct stat_field tables_stat_fields[] = {
 	COUNTER(files_given_up, "Files over which the process that parses them ended, hung or "
 				"lied: new stacks end in their code."),
 	GAUGE(parser_bytes, "Memory of the process that parses files."),
+	COUNTER(cache_hits, "Pages of unwind rows that were on disk."),
+	COUNTER(cache_misses, "Pages of unwind rows that were built and can be kept on disk."),
+	COUNTER(cache_damaged, "Files and pages of the cache of unwind rows that were damaged."),
 	COUNTER(no_memory, "Times that unwind tables did not fit in memory: stacks end there."),
 	{},
 };

@@ -30,6 +30,7 @@ struct tables_options {
 	u64 budget_bytes;	 /* of chunks; one chunk is always open */
 	u64 max_section;	 /* larger sections of files are not read; 0: no limit */
 	struct budget *budget;	 /* borrowed, or NULL: as loader_set_budget() */
+	const char *cache_dir;	 /* as loader_set_cache(); NULL: none */
 	/* Returns the runtime (enum runtime_id) whose code a mapping contains. NULL: none. */
 	u32 (*runtime_of)(void *arg, const struct procman_process *p,
 			  const struct procman_mapping *m);
@@ -51,6 +52,7 @@ struct tables_stats {
 	u64 files_given_up; /* the three as in struct loader_stats */
 	u64 parser_cpu_ns;
 	u64 parser_bytes;
+	u64 cache_hits, cache_misses, cache_damaged; /* as in struct loader_stats */
 };
 
 /*

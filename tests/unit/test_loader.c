@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loader's thread builds the same unwind rows as a direct build, and answers every request. */
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "agent/tables/loader.h"
@@ -109,6 +111,69 @@ Test(loader, builds_what_the_source_has)
 	unwind_source_destroy(expected);
 	elf_file_destroy(elf);
 	vec_deinit(&rules);
+}
+
+/* Takes all pages of libc through a cache, and checks them. */
+static struct loader_stats load_by_cache(const char *path, struct elf_file *elf,
+					 struct unwind_source *expected)
+{
+	const struct unwind_source_info *info = unwind_source_info(expected);
+	vec(struct unwind_rule) rules = {};
+	struct loader_stats stats;
+	struct loader_file *f;
+	struct loader_page p;
+	struct loader *l;
+
+	cr_assert_eq(loader_create(-1, parsers, &l), 0);
+	cr_assert_eq(loader_set_cache(l, path), 0);
+	cr_assert_eq(loader_open(l, elf, NULL, &f), 0);
+	for (u32 i = 0; i < info->n_pages; i++)
+		cr_assert_eq(ask(f, info->first_page + (i * 7) % info->n_pages, LOADER_NOW), 0);
+	while (loader_take(l, true, &p)) {
+		for (u32 i = 0; i < p.n_rules; i++)
+			cr_assert_eq(vec_push(&rules, p.rules[i]), 0);
+		check_page(&p, rules.data, rules.n, expected);
+		loader_page_deinit(&p);
+	}
+	loader_stats(l, &stats);
+	loader_close(f);
+	loader_destroy(l);
+	vec_deinit(&rules);
+	return stats;
+}
+
+static void remove_all(const char *path)
+{
+	DIR *d = opendir(path);
+	struct dirent *e;
+
+	cr_assert(d);
+	while ((e = readdir(d)))
+		if (e->d_name[0] != '.')
+			cr_assert_eq(unlinkat(dirfd(d), e->d_name, 0), 0);
+	closedir(d);
+	cr_assert_eq(rmdir(path), 0);
+}
+
+Test(loader, rows_from_the_cache_are_those_that_are_built)
+{
+	char path[] = "/tmp/culprit-loader-XXXXXX";
+	struct elf_file *elf = open_libc();
+	struct unwind_source *expected;
+	struct loader_stats s;
+
+	cr_assert(mkdtemp(path));
+	cr_assert_eq(unwind_source_create(elf, &expected), 0);
+	s = load_by_cache(path, elf, expected);
+	cr_assert_eq(s.cache_hits, 0);
+	cr_assert_geq(s.cache_misses, unwind_source_info(expected)->n_pages);
+	s = load_by_cache(path, elf, expected);
+	cr_assert_eq(s.cache_misses, 0);
+	cr_assert_eq(s.cache_hits, unwind_source_info(expected)->n_pages);
+	cr_assert_eq(s.parser_cpu_ns, 0, "no parser was started");
+	unwind_source_destroy(expected);
+	elf_file_destroy(elf);
+	remove_all(path);
 }
 
 Test(loader, builds_twice_only_what_somebody_waits_for)
