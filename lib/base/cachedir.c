@@ -16,8 +16,14 @@
 #include "base/str.h"
 #include "base/vec.h"
 
-/* The folder is searched for old files after the first new file, then once for so many. */
+/*
+ * The folder is searched for old files after the first new file, then once for so many, or once for
+ * this share of the limit.
+ */
 #define FILES_PER_SEARCH 64
+#define SEARCHES_PER_LIMIT 8
+/* Folders above one another. */
+#define MAX_DEPTH 64
 /* A temporary file that is older was left by a process that was killed. */
 #define TEMPORARY_S 3600
 #define RANDOM ".XXXXXX"
@@ -26,6 +32,7 @@ struct cachedir {
 	struct cachedir_options o; /* path is NULL */
 	int fd;			   /* owned */
 	u32 n_new;		   /* files since the last search; 0: search at the next */
+	u64 new_bytes;		   /* of these */
 };
 
 /* ---- the folder ---- */
@@ -51,6 +58,38 @@ static bool only_mine(const struct stat *st)
 	return st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH));
 }
 
+/* Nobody else can replace a folder in it: in one like /tmp only the owner can. */
+static bool is_safe_parent(const struct stat *st)
+{
+	bool others_write = (st->st_mode & S_IWOTH) ||
+			    ((st->st_mode & S_IWGRP) && st->st_gid != 0 && st->st_gid != getegid());
+
+	return (!st->st_uid || st->st_uid == geteuid()) &&
+	       (!others_write || (st->st_mode & S_ISVTX));
+}
+
+/* By "..", so that no symbolic link matters. */
+static bool parents_are_safe(int dir)
+{
+	_cleanup_close_ int fd = -1;
+	struct stat st, last;
+
+	if (fstat(dir, &last) < 0)
+		return false;
+	for (u32 i = 0; i < MAX_DEPTH; i++) {
+		int up = openat(fd < 0 ? dir : fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+		cleanup_close(&fd);
+		fd = up;
+		if (fd < 0 || fstat(fd, &st) < 0 || !is_safe_parent(&st))
+			return false;
+		if (st.st_dev == last.st_dev && st.st_ino == last.st_ino)
+			return true; /* the root */
+		last = st;
+	}
+	return false;
+}
+
 static int open_dir(const char *path)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -58,7 +97,9 @@ static int open_dir(const char *path)
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
-	return only_mine(&st) ? take_fd(&fd) : -EPERM;
+	if (!only_mine(&st) || !parents_are_safe(fd))
+		return -EPERM;
+	return take_fd(&fd);
 }
 
 int cachedir_open(const struct cachedir_options *o, struct cachedir **ret)
@@ -177,11 +218,10 @@ static bool is_above(const struct cachedir *c, u64 bytes, size_t n)
 	return (c->o.max_bytes && bytes > c->o.max_bytes) || (c->o.max_files && n > c->o.max_files);
 }
 
-void cachedir_keep_bound(struct cachedir *c)
+static void list_files(struct cachedir *c, struct old_files *ret)
 {
 	int fd = openat(c->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	struct old_files files = {};
 	struct dirent *e;
 
 	if (!d) {
@@ -189,17 +229,44 @@ void cachedir_keep_bound(struct cachedir *c)
 		return;
 	}
 	while ((e = readdir(d)))
-		look_at(c, e->d_name, &files);
+		look_at(c, e->d_name, ret);
 	closedir(d);
+}
+
+static void old_files_deinit(struct old_files *files)
+{
+	vec_foreach (&files->list, f)
+		free(f->name);
+	vec_deinit(&files->list);
+}
+
+int cachedir_usage(const char *path, const char *suffix, u64 *ret_bytes, u32 *ret_files)
+{
+	struct cachedir c = {.o = {.suffix = suffix}, .fd = open_dir(path)};
+	struct old_files files = {};
+
+	if (c.fd < 0)
+		return c.fd;
+	list_files(&c, &files);
+	close(c.fd);
+	*ret_bytes = files.bytes;
+	*ret_files = (u32)files.list.n;
+	old_files_deinit(&files);
+	return 0;
+}
+
+void cachedir_keep_bound(struct cachedir *c)
+{
+	struct old_files files = {};
+
+	list_files(c, &files);
 	if (is_above(c, files.bytes, files.list.n))
 		qsort(files.list.data, files.list.n, sizeof(*files.list.data), by_age);
 	for (size_t i = 0; is_above(c, files.bytes, files.list.n - i); i++) {
 		(void)unlinkat(c->fd, files.list.data[i].name, 0);
 		files.bytes -= files.list.data[i].bytes;
 	}
-	vec_foreach (&files.list, f)
-		free(f->name);
-	vec_deinit(&files.list);
+	old_files_deinit(&files);
 }
 
 /* ---- writing ---- */
@@ -246,6 +313,7 @@ int cachedir_commit(struct cachedir *c, const char *name, struct cachedir_new *f
 {
 	char full[CACHEDIR_NAME_BYTES];
 	int r = name_of(c, name, full);
+	struct stat st;
 
 	if (r == 0 && renameat(c->fd, f->temporary, c->fd, full) < 0)
 		r = -errno;
@@ -253,8 +321,12 @@ int cachedir_commit(struct cachedir *c, const char *name, struct cachedir_new *f
 		(void)unlinkat(c->fd, f->temporary, 0);
 	if (r < 0)
 		return r;
-	if (!c->n_new)
+	if (fstat(f->fd, &st) == 0)
+		c->new_bytes += (u64)st.st_size;
+	if (!c->n_new || (c->o.max_bytes && c->new_bytes > c->o.max_bytes / SEARCHES_PER_LIMIT)) {
 		cachedir_keep_bound(c);
+		c->new_bytes = 0;
+	}
 	c->n_new = (c->n_new + 1) % FILES_PER_SEARCH;
 	return 0;
 }

@@ -3,10 +3,11 @@
  * A folder of files that only save work: each can be missing, damaged or deleted at any time.
  *
  * Nobody but the user of this process may write to the folder or to a file that is read: both must
- * belong to the user, and neither group nor others may write. A folder where this does not hold is
- * refused, a file where it does not hold is not there. A file is written under a temporary name and
- * renamed, so that a reader has the old file or the new one, whole; there is no fsync(), so after a
- * loss of power a file can have any content, which the checksum of its format finds.
+ * belong to the user, and neither group nor others may write. Nobody but root and the user may
+ * replace a folder above. A folder where this does not hold is refused, a file where it does not
+ * hold is not there. A file is written under a temporary name and renamed, so that a reader has the
+ * old file or the new one, whole; there is no fsync(), so after a loss of power a file can have any
+ * content, which the checksum of its format finds.
  *
  * Several processes may use a folder at a time; in one process one thread per struct cachedir.
  */
@@ -51,5 +52,10 @@ int cachedir_commit(struct cachedir *c, const char *name, struct cachedir_new *f
 void cachedir_abandon(struct cachedir *c, struct cachedir_new *f);
 /* Writes a whole file. */
 int cachedir_write(struct cachedir *c, const char *name, const void *data, size_t n);
+/*
+ * The bytes and number of the files with a suffix in a folder. -ENOENT: there is none; -EPERM, as
+ * above.
+ */
+int cachedir_usage(const char *path, const char *suffix, u64 *ret_bytes, u32 *ret_files);
 /* Deletes the least recently used files above the limits now; else it is done now and then. */
 void cachedir_keep_bound(struct cachedir *c);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/tables/rowcache.h"
+#include "base/log.h"
 #include "base/str.h"
 
 static const struct unwind_rule rules[] = {
@@ -27,6 +28,7 @@ static struct row_key key;
 
 static void begin(void)
 {
+	log_set_level(LOG_LEVEL_ERR); /* damage is a line of the log */
 	cr_assert(mkdtemp(dir));
 	snprintf(path, sizeof(path), "%s/unwind", dir);
 	cr_assert_eq(row_cache_open(path, &cache), 0);
@@ -278,6 +280,34 @@ Test(rowcache, what_others_may_write_is_not_read)
 	cr_assert_eq(chmod(path, 0722), 0);
 	cr_assert_eq(row_cache_open(path, &again), -EPERM);
 	cr_assert_eq(chmod(path, 0700), 0);
+	/* Who may write to the folder above can replace it, but not in one like /tmp. */
+	cr_assert_eq(chmod(dir, 0777), 0);
+	cr_assert_eq(row_cache_open(path, &again), -EPERM);
+	cr_assert_eq(chmod(dir, 01777), 0);
+	cr_assert_eq(row_cache_open(path, &again), 0);
+	row_cache_close(&again);
+	cr_assert_eq(chmod(dir, 0700), 0);
+}
+
+Test(rowcache, symbolic_links_are_not_followed)
+{
+	char to[600], file[600];
+	struct row_cache again;
+
+	save_pages(0, 3);
+	snprintf(file, sizeof(file), "%s", only_file());
+	snprintf(to, sizeof(to), "%s/moved", dir);
+	cr_assert_eq(rename(file, to), 0);
+	cr_assert_eq(symlink(to, file), 0);
+	cr_assert_eq(count_pages(0, 3), 0);
+	/* Such a link is replaced, not written through. */
+	save_pages(0, 2);
+	cr_assert_eq(count_pages(0, 3), 2);
+	cr_assert_eq(unlink(to), 0);
+	snprintf(to, sizeof(to), "%s/link", dir);
+	cr_assert_eq(symlink(path, to), 0);
+	cr_assert_lt(row_cache_open(to, &again), 0);
+	cr_assert_eq(unlink(to), 0);
 }
 
 static u32 n_files;
@@ -289,8 +319,7 @@ static void count_file(const char *name)
 
 Test(rowcache, deletes_the_least_recently_used)
 {
-	const struct cachedir_options o = {
-		.path = path, .suffix = ".t", .max_bytes = 1000, .max_files = 6};
+	struct cachedir_options o = {.path = path, .suffix = ".t"};
 	struct cachedir *c;
 	u64 size;
 	int fd;
@@ -305,6 +334,10 @@ Test(rowcache, deletes_the_least_recently_used)
 		cr_assert_eq(cachedir_write(c, name, full, 50), 0);
 		cr_assert_eq(utimensat(AT_FDCWD, full, t, 0), 0);
 	}
+	cachedir_close(c);
+	o.max_bytes = 1000;
+	o.max_files = 6;
+	cr_assert_eq(cachedir_open(&o, &c), 0);
 	fd = cachedir_find(c, "0", &size); /* now it is the last */
 	cr_assert_geq(fd, 0);
 	close(fd);
@@ -318,8 +351,33 @@ Test(rowcache, deletes_the_least_recently_used)
 	fd = cachedir_find(c, "0", &size);
 	cr_assert_geq(fd, 0);
 	close(fd);
-	cr_assert_eq(cachedir_find(c, "7", &size) >= 0, true);
+	fd = cachedir_find(c, "7", &size);
+	cr_assert_geq(fd, 0);
+	close(fd);
 	cr_assert_eq(cachedir_find(c, "5", &size), -ENOENT);
+	cachedir_close(c);
+	free(whole);
+}
+
+/* Few large files are found as many small ones are. */
+Test(rowcache, large_files_are_bounded_soon)
+{
+	const struct cachedir_options o = {.path = path, .suffix = ".t", .max_bytes = 100000};
+	struct cachedir *c;
+	u64 bytes;
+	u32 files;
+
+	cr_assert_eq(cachedir_open(&o, &c), 0);
+	whole = calloc(1, 20000);
+	for (int i = 0; i < 20; i++) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "%d", i);
+		cr_assert_eq(cachedir_write(c, name, whole, 20000), 0);
+	}
+	cr_assert_eq(cachedir_usage(path, ".t", &bytes, &files), 0);
+	cr_assert_eq(bytes, 100000);
+	cr_assert_eq(files, 5);
 	cachedir_close(c);
 	free(whole);
 }
