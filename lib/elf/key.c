@@ -3,19 +3,19 @@
 
 #include <errno.h>
 #include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <time.h>
-#include <unistd.h>
-#include <xxhash.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 
-/* 10 ms to hash; of larger files without a build-id nothing is cached. */
-#define MAX_HASHED (32ULL << 20)
-#define PART (64U << 10)
+/* Those that linux/magic.h lacks. */
+#define ZFS_SUPER_MAGIC 0x2fc12fc1U
+#define BCACHEFS_SUPER_MAGIC 0xca451a4eU
 /* Shorter ones are no hash, as in the symbol cache. */
 #define MIN_BUILD_ID 4
 #define SETTLED_NS 1000000000ULL
@@ -34,33 +34,54 @@ static void take_stat(struct elf_key *k, const struct stat *st)
 	k->owner = st->st_uid;
 }
 
-/* A file of memfd_create(), or a deleted one of a tmpfs: no other process will find it. */
-static bool in_memory_only(int fd, const struct stat *st)
+/*
+ * Whether init sees a file system: only root mounts there. A user can mount an overlay in
+ * namespaces of its own.
+ */
+static bool init_sees(dev_t device)
 {
-	struct statfs fs;
+	FILE *f = fopen("/proc/1/mountinfo", "re");
+	bool found = false;
+	char line[4096];
+	bool at_start = true;
 
-	return !st->st_nlink && (fstatfs(fd, &fs) < 0 || fs.f_type == TMPFS_MAGIC);
+	if (!f)
+		return false;
+	/* ID PARENT MAJOR:MINOR ...; a long line comes in several parts. */
+	while (!found && fgets(line, sizeof(line), f)) {
+		unsigned int major, minor;
+
+		found = at_start && sscanf(line, "%*u %*u %u:%u", &major, &minor) == 2 &&
+			makedev(major, minor) == device;
+		at_start = strchr(line, '\n');
+	}
+	fclose(f);
+	return found;
 }
 
-static int hash_content(int fd, u64 size, u8 ret[sizeof(XXH128_canonical_t)])
+/* Whether the kernel keeps what identifies a file, see key.h. */
+static bool is_kept_by_kernel(int fd, const struct stat *st)
 {
-	_cleanup_free_ u8 *part = malloc(PART);
-	XXH3_state_t *x = part ? XXH3_createState() : NULL;
-	XXH128_canonical_t hash;
-	ssize_t n = 1;
+	static const u32 disks[] = {
+		EXT4_SUPER_MAGIC,  XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+		F2FS_SUPER_MAGIC,  SQUASHFS_MAGIC,  EROFS_SUPER_MAGIC_V1,
+		ISOFS_SUPER_MAGIC, ZFS_SUPER_MAGIC, BCACHEFS_SUPER_MAGIC,
+	};
+	struct statfs fs;
+	u32 type;
 
-	if (!x)
-		return -ENOMEM;
-	(void)XXH3_128bits_reset(x);
-	for (u64 at = 0; at < size && n > 0; at += (u64)n) {
-		n = pread(fd, part, PART, (off_t)at);
-		if (n > 0)
-			(void)XXH3_128bits_update(x, part, (size_t)n);
-	}
-	XXH128_canonicalFromHash(&hash, XXH3_128bits_digest(x));
-	XXH3_freeState(x);
-	memcpy(ret, &hash, sizeof(hash));
-	return n > 0 ? 0 : -EIO;
+	if (fstatfs(fd, &fs) < 0)
+		return false;
+	type = (u32)fs.f_type;
+	/* A file of memfd_create(), or a deleted one: no other process will find it. */
+	if (type == TMPFS_MAGIC)
+		return st->st_nlink;
+	if (type == OVERLAYFS_SUPER_MAGIC)
+		return init_sees(st->st_dev);
+	for (u32 i = 0; i < ARRAY_SIZE(disks); i++)
+		if (type == disks[i])
+			return true;
+	return false;
 }
 
 int elf_key_of(int fd, const u8 *build_id, u32 build_id_n, u16 machine, struct elf_key *ret)
@@ -68,39 +89,21 @@ int elf_key_of(int fd, const u8 *build_id, u32 build_id_n, u16 machine, struct e
 	struct elf_key k = {.machine = machine};
 	struct stat st;
 	u64 now = clock_ns(CLOCK_REALTIME);
-	int r = 0;
 
+	if (build_id_n < MIN_BUILD_ID || build_id_n > sizeof(k.id))
+		return -ENOTSUP;
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (!S_ISREG(st.st_mode) || in_memory_only(fd, &st))
+	if (!S_ISREG(st.st_mode) || !is_kept_by_kernel(fd, &st))
 		return -ENOTSUP;
 	take_stat(&k, &st);
 	if (k.changed_ns > now || now - k.changed_ns < SETTLED_NS)
 		return -EAGAIN;
-	if (build_id_n >= MIN_BUILD_ID && build_id_n <= sizeof(k.id)) {
-		memcpy(k.id, build_id, build_id_n);
-		k.id_n = build_id_n;
-	} else if (k.size <= MAX_HASHED) {
-		k.hashed = 1;
-		k.id_n = sizeof(XXH128_canonical_t);
-		r = hash_content(fd, k.size, k.id);
-	} else {
-		r = -ENOTSUP;
-	}
-	if (r == 0)
-		*ret = k;
-	return r;
+	memcpy(k.id, build_id, build_id_n);
+	k.id_n = build_id_n;
+	*ret = k;
+	return 0;
 }
 
-bool elf_key_holds(const struct elf_key *k, int fd)
-{
-	struct elf_key now = *k;
-	struct stat st;
-
-	if (fstat(fd, &st) < 0)
-		return false;
-	take_stat(&now, &st);
-	return !memcmp(&now, k, sizeof(now));
-}
 _Static_assert(sizeof(struct elf_key) == ELF_MAX_BUILD_ID + 48,
 	       "no holes: keys are compared and stored");

@@ -10,6 +10,10 @@
  * come from the kernel, and any change of the file or of its times changes the latter. The device
  * is left out: it is another one each time that a container is started. The owner is a part because
  * only root makes files of root.
+ *
+ * This holds where the kernel itself keeps inodes, times and owners: on file systems of disks and
+ * of memory. It does not hold on FUSE, whose server is a program of a user that can claim anything,
+ * nor on an overlay that a user has mounted, because FUSE may be below it.
  */
 struct elf_key {
 	u8 id[ELF_MAX_BUILD_ID];
@@ -18,13 +22,11 @@ struct elf_key {
 	u64 size, inode;
 	u64 modified_ns, changed_ns;
 	u32 owner;
-	u32 hashed; /* 1: it has no build-id, `id` is a hash of its content */
+	u32 reserved; /* 0 */
 };
 /*
  * Fills *ret, without holes. -EAGAIN: the file was changed within the last second, so it can change
- * again without a change of its times; -ENOTSUP: it has no build-id and is too large to hash, or it
- * is in memory; or the error of a system call.
+ * again without a change of its times; -ENOTSUP: it has no build-id, is in memory only, or is on a
+ * file system that may claim anything; or the error of a system call.
  */
 int elf_key_of(int fd, const u8 *build_id, u32 build_id_n, u16 machine, struct elf_key *ret);
-/* Whether the file is still what the key says. */
-bool elf_key_holds(const struct elf_key *k, int fd);
