@@ -384,6 +384,8 @@ static void close_in_parser(struct loader_file *f)
 
 static void log_pages(const struct loader_file *f)
 {
+	/* Not a static one: there is a line for each file. */
+	struct log_site site = {};
 	char link[32], path[512];
 	ssize_t n;
 
@@ -391,8 +393,8 @@ static void log_pages(const struct loader_file *f)
 		return;
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", f->fd);
 	n = readlink(link, path, sizeof(path));
-	log_debug("%.*s: %u pages of unwind rows from the cache, %u built", n < 0 ? 1 : (int)n,
-		  n < 0 ? "?" : path, f->n_cached, f->n_built);
+	log_write(&site, LOG_LEVEL_DEBUG, "%.*s: %u pages of unwind rows from the cache, %u built",
+		  n < 0 ? 1 : (int)n, n < 0 ? "?" : path, f->n_cached, f->n_built);
 }
 
 static void file_free(struct loader_file *f)
@@ -615,10 +617,12 @@ u32 loader_trim(struct loader *l, u64 idle_ns)
 	u32 n = 0;
 
 	for (struct loader_file *f = l->files; f; f = f->next)
-		if (!f->n_jobs && f->generation && now - f->asked_ns >= idle_ns) {
-			close_in_parser(f);
+		if (!f->n_jobs && now - f->asked_ns >= idle_ns) {
+			if (f->generation) {
+				close_in_parser(f);
+				n++;
+			}
 			(void)ask_save(f);
-			n++;
 		}
 	return n;
 }

@@ -20,6 +20,8 @@
 #define MAX_FILE (64U << 20)
 /* 256 MiB of code; further pages are not kept. */
 #define MAX_PAGES 16384U
+/* Deleted files take space as long as they are open, so there is a limit for open ones, too. */
+#define MAX_OPEN MAX_DIR
 #define COPY_BYTES (64U << 10)
 
 struct header {
@@ -96,7 +98,7 @@ static int read_header(int fd, u64 size, const struct row_key *key, struct heade
 	want = (u64)h.n_rules * sizeof(struct unwind_rule) +
 	       (u64)h.n_pages * sizeof(struct row_page);
 	if (h.n_rules > UNWIND_MAX_RULES || h.n_pages > MAX_PAGES || h.end < sizeof(h) ||
-	    h.end > size || size - h.end != want)
+	    h.end % sizeof(u32) || h.end > size || size - h.end != want)
 		return -EBADMSG;
 	*ret = h;
 	return 0;
@@ -134,10 +136,24 @@ static int read_tables(struct row_entry *e, int fd, const struct header *h, unwi
 	return 0;
 }
 
-static void count_damage(struct row_entry *e, const char *what)
+/* One line for each entry. */
+static void count_damage(struct row_entry *e)
 {
 	__atomic_fetch_add(&e->cache->damaged, 1, __ATOMIC_RELAXED);
-	log_debug("cache of unwind rows: %s.rows: %s, built anew", e->name, what);
+	if (!e->damaged)
+		log_warn("cache of unwind rows: %s.rows is damaged: its rows are built anew",
+			 e->name);
+	e->damaged = true;
+}
+
+/* Counts bytes that an open file takes. */
+static bool reserve_bytes(struct row_entry *e, u64 n)
+{
+	if (e->cache->open_bytes + n > MAX_OPEN)
+		return false;
+	e->cache->open_bytes += n;
+	e->open_bytes += n;
+	return true;
 }
 
 static int load(struct row_entry *e, unwind_rules *rules)
@@ -154,9 +170,14 @@ static int load(struct row_entry *e, unwind_rules *rules)
 	if (r == 0)
 		r = read_tables(e, fd, &h, rules);
 	if (r == -EBADMSG)
-		count_damage(e, "damaged");
+		count_damage(e);
 	if (r < 0)
 		return r == -ENOMEM ? r : 0;
+	if (!reserve_bytes(e, h.end)) {
+		rules->n = e->pages.n = 0;
+		e->broken = true;
+		return 0;
+	}
 	e->fd = take_fd(&fd);
 	e->end = h.end;
 	return 0;
@@ -224,7 +245,7 @@ int row_entry_read(struct row_entry *e, u64 page, u32 n_rules, u32 *ret_rows, u3
 		__atomic_fetch_add(&e->cache->hits, 1, __ATOMIC_RELAXED);
 		return 0;
 	}
-	count_damage(e, "rows are damaged");
+	count_damage(e);
 	e->pages.n--;
 	memmove(p, p + 1, (size_t)(e->pages.data + e->pages.n - p) * sizeof(*p));
 	return -EBADMSG;
@@ -236,7 +257,8 @@ static int write_at(int fd, const void *data, size_t n, u64 at)
 {
 	ssize_t w = pwrite(fd, data, n, (off_t)at);
 
-	return w == (ssize_t)n ? 0 : -EIO;
+	/* A part is written when the disk becomes full. */
+	return w == (ssize_t)n ? 0 : w < 0 ? -errno : -ENOSPC;
 }
 
 static int copy_rows(int from, int to, u64 end)
@@ -281,6 +303,16 @@ void row_entry_stop(struct row_entry *e)
 	cleanup_close(&e->fd);
 	e->fd = -1;
 	e->pages.n = 0;
+	e->cache->open_bytes -= e->open_bytes;
+	e->open_bytes = 0;
+}
+
+static void give_up(struct row_entry *e, int error)
+{
+	log_warn_rarely(
+		"cache of unwind rows: %s.rows cannot be written: %s: its rows are not kept",
+		e->name, strerror(-error));
+	row_entry_stop(e);
 }
 
 static int add(struct row_entry *e, u64 page, const u32 *rows, u32 n)
@@ -310,7 +342,7 @@ void row_entry_add(struct row_entry *e, u64 page, const u32 *rows, u32 n)
 
 	__atomic_fetch_add(&e->cache->misses, 1, __ATOMIC_RELAXED);
 	if (e->broken || find_page(e, page) || e->pages.n == MAX_PAGES ||
-	    e->end + (u64)n * sizeof(*rows) > MAX_FILE / 2)
+	    e->end + (u64)n * sizeof(*rows) > MAX_FILE / 2 || !reserve_bytes(e, n * sizeof(*rows)))
 		return;
 	if (e->new.fd < 0)
 		r = begin(e);
@@ -318,8 +350,7 @@ void row_entry_add(struct row_entry *e, u64 page, const u32 *rows, u32 n)
 		r = add(e, page, rows, n);
 	if (r == 0)
 		return;
-	log_debug("cache of unwind rows: %s.rows: %s", e->name, strerror(-r));
-	row_entry_stop(e);
+	give_up(e, r);
 }
 
 bool row_entry_is_new(const struct row_entry *e)
@@ -359,8 +390,7 @@ void row_entry_save(struct row_entry *e, const struct unwind_rule *rules, u32 n_
 	if (r == 0)
 		r = cachedir_commit(e->cache->dir, e->name, &e->new);
 	if (r < 0) {
-		log_debug("cache of unwind rows: %s.rows: %s", e->name, strerror(-r));
-		row_entry_stop(e);
+		give_up(e, r);
 		return;
 	}
 	e->new.fd = -1; /* it is e->fd */

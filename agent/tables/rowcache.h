@@ -39,6 +39,7 @@ typedef vec(struct unwind_rule) unwind_rules;
 struct row_cache {
 	struct cachedir *dir;	   /* owned */
 	u64 hits, misses, damaged; /* atomic: pages; pages; entries and pages */
+	u64 open_bytes;		   /* of the rows in files that entries have open */
 };
 
 struct row_entry {
@@ -48,7 +49,9 @@ struct row_entry {
 	int fd;			    /* owned; -1: no rows yet */
 	u64 end;		    /* of the rows */
 	struct cachedir_new new;    /* fd -1: nothing is new; else its fd is `fd`, above */
+	u64 open_bytes;		    /* its part of those of the cache */
 	bool broken;		    /* nothing more is written */
+	bool damaged;		    /* the log has a line about it */
 	char name[CACHEDIR_NAME_BYTES];
 };
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -308,6 +309,67 @@ Test(rowcache, symbolic_links_are_not_followed)
 	cr_assert_eq(symlink(path, to), 0);
 	cr_assert_lt(row_cache_open(to, &again), 0);
 	cr_assert_eq(unlink(to), 0);
+}
+
+/* Deleted files take space while they are open. */
+Test(rowcache, open_entries_have_a_limit)
+{
+	static u32 rows[UNWIND_PAGE_BYTES];
+	unwind_rules known[3] = {};
+	struct row_entry *e[3];
+	u64 bytes = 0;
+
+	for (u32 i = 0; i < UNWIND_PAGE_BYTES; i++)
+		rows[i] = i << 16;
+	cache.open_bytes = (255ULL << 20);
+	for (u32 k = 0; k < 3; k++) {
+		key.file.inode = k;
+		e[k] = open_entry(&key, &known[k]);
+		for (u64 page = 0; page < 10; page++)
+			row_entry_add(e[k], page, rows, UNWIND_PAGE_BYTES);
+		bytes += e[k]->pages.n * sizeof(rows);
+	}
+	cr_assert_eq(e[0]->pages.n, 10);
+	cr_assert_eq(e[2]->pages.n, 0);
+	cr_assert_leq(bytes, 1U << 20);
+	row_entry_close(e[0]);
+	row_entry_add(e[2], 0, rows, UNWIND_PAGE_BYTES);
+	cr_assert_eq(e[2]->pages.n, 1);
+	row_entry_close(e[1]);
+	row_entry_close(e[2]);
+	cr_assert_eq(cache.open_bytes, 255ULL << 20);
+}
+
+static int key_of(const char *file, u32 id_n, struct elf_key *ret)
+{
+	static const u8 id[20] = {1, 2, 3};
+	int fd = open(file, O_RDONLY), r;
+
+	cr_assert_geq(fd, 0, "%s", file);
+	r = elf_key_of(fd, id, id_n, 62, ret);
+	close(fd);
+	return r;
+}
+
+Test(rowcache, only_files_that_can_be_told_apart_have_a_key)
+{
+	char name[600];
+	struct elf_key k;
+	int fd;
+
+	cr_assert_eq(key_of("/proc/version", 20, &k), -ENOTSUP, "procfs may claim anything");
+	snprintf(name, sizeof(name), "%s/new", path);
+	fd = open(name, O_WRONLY | O_CREAT, 0600);
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(key_of(name, 3, &k), -ENOTSUP, "no build-id");
+	cr_assert_eq(key_of(name, 20, &k), -EAGAIN, "it can change again");
+	close(fd);
+	cr_assert_eq(key_of("/proc/self/exe", 20, &k), 0, "this program");
+	cr_assert_eq(k.id_n, 20);
+	cr_assert_eq(k.machine, 62);
+	fd = memfd_create("m", MFD_CLOEXEC);
+	cr_assert_eq(elf_key_of(fd, (const u8 *)name, 20, 62, &k), -ENOTSUP, "in memory only");
+	close(fd);
 }
 
 static u32 n_files;
