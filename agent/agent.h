@@ -47,8 +47,8 @@ struct recording_options {
 	bool keep_times;		/* profiles contain the time of each sample */
 	double last_s;	     /* profiles contain only the last seconds before their end; 0: all */
 	u64 memory_limit_mb; /* limit of the unwind tables; 0: 256 */
-	const char
-		*cache_dir; /* absolute; symbols and unwind rows are kept below it. NULL: nowhere */
+	/* Absolute; symbols and unwind rows are kept below it. NULL: nowhere. */
+	const char *cache_dir;
 	const char *debuginfod_urls; /* or NULL */
 };
 

@@ -200,8 +200,12 @@ static void raise_file_limit(void)
 }
 
 /* A folder of the cache, owned by the caller; NULL if there is no cache. */
-static int below_cache(const struct recording_options *o, const char *name, char **ret)
+static int below_cache(const struct recording_options *o, const char *name,
+		       struct diag *reterr_diag, char **ret)
 {
+	if (o->cache_dir && o->cache_dir[0] != '/')
+		return diag_set(reterr_diag, -EINVAL,
+				"--cache-dir '%s': give an absolute path, or none", o->cache_dir);
 	if (o->cache_dir && asprintf(ret, "%s/%s", o->cache_dir, name) < 0) {
 		*ret = NULL;
 		return -ENOMEM;
@@ -226,7 +230,7 @@ static int start_pipeline(const struct recording_options *o, const struct record
 	int r = select_samples(&s, o, l->clock_hz, reterr_diag, &po.sampler);
 
 	if (r == 0)
-		r = below_cache(o, "unwind", &cache_dir);
+		r = below_cache(o, "unwind", reterr_diag, &cache_dir);
 	po.cache_dir = cache_dir;
 	if (r == 0)
 		r = probe_require(reterr_diag);
@@ -252,7 +256,7 @@ static int start_symbolizer(const struct recording_options *o, const struct reco
 		.budget = l->budget,
 		.debuginfod_urls = o->debuginfod_urls,
 	};
-	int r = below_cache(o, "symbols", &cache_dir);
+	int r = below_cache(o, "symbols", reterr_diag, &cache_dir);
 
 	if (r < 0)
 		return r;

@@ -28,7 +28,7 @@ static bool same_recording(const struct agent_options *x, const struct agent_opt
 	       str_same(a->uids, b->uids) && a->memory_limit_mb == b->memory_limit_mb &&
 	       a->kernel_only == b->kernel_only && a->user_only == b->user_only &&
 	       a->no_inline == b->no_inline && a->runtime_frames == b->runtime_frames &&
-	       x->no_symbols == y->no_symbols;
+	       str_same(a->cache_dir, b->cache_dir) && x->no_symbols == y->no_symbols;
 }
 
 static int prepare_reload(struct agent *a)

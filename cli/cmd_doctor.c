@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include <bpf/libbpf.h>
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +14,11 @@
 #include "agent/procman/procman.h"
 #include "agent/runtime/runtime.h"
 #include "agent/sampler/sampler.h"
+#include "base/cachedir.h"
+#include "base/cleanup.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/sampling.h"
 
 static const char *const status_names[] = {
 	[PROBE_OK] = "ok",
@@ -76,17 +80,68 @@ static enum probe_status check_programs(void (*line)(void *arg, const struct pro
 	return l.status;
 }
 
+/* What is checked, and where. */
+struct doctor_options {
+	struct probe_report_options probe;
+	const char *cache_dir; /* or NULL: there is no place for it */
+};
+
+/* Where results are kept on disk, and how much. */
+static enum probe_status
+check_cache(const char *dir, void (*line)(void *arg, const struct probe_line *line), void *arg)
+{
+	static const struct {
+		const char *folder, *suffix, *what;
+	} caches[] = {{"unwind", ".rows", "unwind tables"},
+		      {"symbols", ".sym", "names of functions"}};
+	struct probe_line l = {PROBE_OK, "cache", "", ""};
+	char text[1024], advice[1024];
+	size_t n = (size_t)snprintf(text, sizeof(text), "%s", dir ? dir : "none");
+
+	for (size_t i = 0; dir && i < ARRAY_SIZE(caches); i++) {
+		_cleanup_free_ char *path = NULL;
+		u64 bytes = 0;
+		u32 files = 0;
+		int r = asprintf(&path, "%s/%s", dir, caches[i].folder);
+
+		if (r < 0) {
+			path = NULL;
+			break;
+		}
+		r = cachedir_usage(path, caches[i].suffix, &bytes, &files);
+		if (r < 0 && r != -ENOENT && l.status == PROBE_OK) {
+			l.status = PROBE_LIMITED;
+			snprintf(
+				advice, sizeof(advice),
+				r == -EPERM
+					? "%s is not used: it, or a folder above, belongs to another "
+					  "user or can be changed by one"
+					: "%s cannot be read",
+				path);
+			l.advice = advice;
+		}
+		if (n < sizeof(text))
+			n += (size_t)snprintf(text + n, sizeof(text) - n,
+					      "%s %.1f MB of %s in %u files", i ? "," : ":",
+					      (double)bytes / 1e6, caches[i].what, files);
+	}
+	l.text = text;
+	line(arg, &l);
+	return l.status;
+}
+
 /* The programs are tried only where nothing is known that forbids them: it would be said twice. */
-static enum probe_status report_checks(const struct probe_report_options *options,
+static enum probe_status report_checks(const struct doctor_options *options,
 				       void (*line)(void *arg, const struct probe_line *line),
 				       void *arg)
 {
-	enum probe_status worst = probe_report(options, line, arg);
+	enum probe_status worst = probe_report(&options->probe, line, arg);
 
+	worst = MAX(worst, check_cache(options->cache_dir, line, arg));
 	return worst == PROBE_MISSING ? worst : MAX(worst, check_programs(line, arg));
 }
 
-static enum probe_status report_json(const struct probe_report_options *options)
+static enum probe_status report_json(const struct doctor_options *options)
 {
 	json_t *array = json_array();
 	enum probe_status worst = report_checks(options, add_json, array);
@@ -99,15 +154,18 @@ static enum probe_status report_json(const struct probe_report_options *options)
 
 struct doctor_arguments {
 	bool json;
+	const char *cache_dir;
 	u64 pid;
 };
 
-static const struct option doctor_options[] = {
+static const struct option doctor_table[] = {
 	OPTION_FLAG("json", 0, struct doctor_arguments, json,
 		    "print a JSON array of {name, status, text, advice}"),
 	OPTION_U64("pid", 'p', "PID", struct doctor_arguments, pid, 1, 0x7fffffff,
 		   "describe one process: its language runtimes and their versions, and how it\n"
 		   "publishes the span that each thread works for"),
+	OPTION_STRING("cache-dir", 0, "DIR", struct doctor_arguments, cache_dir,
+		      "the folder that the other commands have as --cache-dir"),
 	{},
 };
 
@@ -160,7 +218,7 @@ static int describe_process(u32 pid)
 int cmd_doctor(int argc, char **argv)
 {
 	struct doctor_arguments args = {};
-	const struct option_group groups[] = {{NULL, doctor_options, &args}, {}};
+	const struct option_group groups[] = {{NULL, doctor_table, &args}, {}};
 	const struct option_usage usage = {
 		.command = "doctor",
 		.operands = "",
@@ -169,7 +227,7 @@ int cmd_doctor(int argc, char **argv)
 		.groups = groups,
 		.footer = "The exit status is 0 if culprit record can work here, else 1.",
 	};
-	const struct probe_report_options options = {.debuginfod_urls = getenv("DEBUGINFOD_URLS")};
+	struct doctor_options options = {.probe = {.debuginfod_urls = getenv("DEBUGINFOD_URLS")}};
 	enum probe_status worst;
 	int first, r = options_parse(&usage, argc, argv, &first);
 
@@ -181,6 +239,10 @@ int cmd_doctor(int argc, char **argv)
 	if (args.pid)
 		return describe_process((u32)args.pid);
 	libbpf_set_print(NULL);
+	if (!args.cache_dir)
+		options.cache_dir = sampling_cache_dir();
+	else if (strcmp(args.cache_dir, "none") != 0)
+		options.cache_dir = args.cache_dir;
 	if (args.json) {
 		worst = report_json(&options);
 		return worst == PROBE_MISSING ? 1 : 0;

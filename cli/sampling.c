@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -53,13 +54,15 @@ const struct option sampling_options[] = {
 	OPTION_U64("memory-limit", 0, "MB", A, what.memory_limit_mb, 8, 4096,
 		   "memory limit: in record and top of the unwind tables (default 256), in\n"
 		   "agent and up of the whole agent (default 384)"),
+	OPTION_STRING("cache-dir", 0, "DIR", A, what.cache_dir,
+		      "keep unwind tables and names of functions in this folder, an absolute path\n"
+		      "(default: /var/cache/culprit for root, else ~/.cache/culprit), or none"),
 	OPTION_FLAG("verbose", 'v', A, verbose, "log debug messages to standard error"),
 	{},
 };
 #undef A
 
-/* The cache that all runs share; NULL if there is no place for it. */
-static const char *cache_dir(void)
+const char *sampling_cache_dir(void)
 {
 	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
 	static char dir[512];
@@ -75,7 +78,10 @@ static const char *cache_dir(void)
 
 void sampling_apply(struct sampling_arguments *a)
 {
-	a->what.cache_dir = cache_dir();
+	if (!a->what.cache_dir)
+		a->what.cache_dir = sampling_cache_dir();
+	else if (!strcmp(a->what.cache_dir, "none"))
+		a->what.cache_dir = NULL;
 	a->what.debuginfod_urls = getenv("DEBUGINFOD_URLS");
 	if (a->verbose)
 		log_set_level(LOG_LEVEL_DEBUG);

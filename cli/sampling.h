@@ -18,3 +18,5 @@ extern const struct option sampling_options[];
  * program ends.
  */
 void sampling_apply(struct sampling_arguments *a);
+/* Where the cache is if --cache-dir does not say it. NULL: there is no place for it. */
+const char *sampling_cache_dir(void);
