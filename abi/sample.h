@@ -83,13 +83,16 @@ enum wait_object_kind {
 	WAIT_OBJECT_FUTEX,
 	WAIT_OBJECT_INET,  /* a socket's peer */
 	WAIT_OBJECT_INET6, /* likewise */
+	/* What waits is a task of a runtime, not a thread. Of user space only. */
+	WAIT_OBJECT_TASK,
 };
 
 struct wait_object {
 	__u16 kind;
 	__u16 port;	  /* INET: the peer's */
 	__u32 owner;	  /* FUTEX: the thread that held the lock when the wait began; 0: unknown */
-	__u64 address[2]; /* FUTEX: avma of the word; INET: 4 or 16 bytes */
+	__u64 address[2]; /* FUTEX: avma of the word; INET: 4 or 16 bytes;
+			   * TASK: its number, or 0 */
 };
 _Static_assert(sizeof(struct wait_object) == 24, "wait_object");
 

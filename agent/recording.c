@@ -222,6 +222,8 @@ static int start_pipeline(const struct recording_options *o, const struct record
 	struct pipeline_options po = {
 		.parsers = o->parsers,
 		.keep_times = o->keep_times || o->last_s > 0,
+		/* Each would be a series of the store. */
+		.task_ids = !identities,
 		.memory_limit_bytes = l->tables_bytes ? l->tables_bytes : o->memory_limit_mb << 20,
 		.max_section = l->max_section,
 		.budget = l->budget,

@@ -227,6 +227,14 @@ static void print_summary(struct record *r, const struct profile *p)
 	if (st.counts.attributes_left_out)
 		fprintf(stderr, "  %llu lack attributes that were not readable, or too many\n",
 			st.counts.attributes_left_out);
+	if (st.tasks.drawn)
+		fprintf(stderr,
+			"  goroutines: looked %llu times at one of %llu processes, %llu waited, %llu (%.2f %%) not read\n",
+			st.tasks.drawn, st.tasks.processes, st.tasks.waiting, st.tasks.unread,
+			percent_of(st.tasks.unread, st.tasks.drawn));
+	if (st.tasks.failed)
+		fprintf(stderr, "  goroutines of a process were not readable %llu times\n",
+			st.tasks.failed);
 	if (sym.kernel_hidden && !r->sampling.what.user_only)
 		fprintf(stderr,
 			"  kernel symbols are hidden: run as root, or set sysctl kernel.kptr_restrict=0\n");

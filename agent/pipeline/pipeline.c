@@ -13,6 +13,7 @@
 #include "agent/pipeline/later.h"
 #include "agent/pipeline/processes.h"
 #include "agent/pipeline/records.h"
+#include "agent/pipeline/tasks.h"
 #include "agent/pipeline/wakers.h"
 #include "base/clock.h"
 #include "base/vocab.h"
@@ -212,6 +213,8 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	if (r == 0)
 		r = create_parts(p, o, reterr_diag);
 	if (r == 0)
+		r = tasks_create(p, o);
+	if (r == 0)
 		r = create_procman(p, o, reterr_diag);
 	if (r == 0)
 		r = watch_parts(p);
@@ -230,6 +233,7 @@ void pipeline_destroy(struct pipeline *p)
 	pipeline_set_urgent(p, true);
 	deferred_drop_parked(p);
 	wakers_deinit(p);
+	tasks_destroy(p);
 	pipeline_give_back(p, p->batch);
 	procman_destroy(p->procman);
 	tables_destroy(p->tables);
@@ -332,6 +336,7 @@ static int drain_all(struct pipeline *p)
 		p->tell_ns = now + TELL_NS;
 		pipeline_note_stall(p, now, "sleepers");
 	}
+	tasks_look(p);
 	r = sampler_drain(p->sampler);
 	/* Write the tables of images that became known, before the reader waits. */
 	if (r >= 0 && p->has_execs)
@@ -355,10 +360,10 @@ static void wait_between_drains(const struct pipeline *p)
 		(void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 }
 
-/* Milliseconds until the next poll of a process's context, rounded up; at most max_ms. */
+/* Milliseconds until a process's context or tasks are read again, rounded up; at most max_ms. */
 static int until_look_ms(const struct pipeline *p, int max_ms)
 {
-	u64 due = contexts_due_ns(p->contexts);
+	u64 due = MIN(contexts_due_ns(p->contexts), tasks_due_ns(p));
 	u64 left = due > p->drained_ns ? due - p->drained_ns : 0;
 
 	return (int)MIN((left + 999999) / 1000000, (u64)max_ms);
@@ -392,6 +397,7 @@ u32 pipeline_trim(struct pipeline *p, u64 idle_ns, bool is_short)
 void pipeline_pause(struct pipeline *p, bool pause)
 {
 	sampler_pause(p->sampler, pause);
+	tasks_pause(p, pause);
 }
 
 void pipeline_stop(struct pipeline *p)
@@ -417,6 +423,7 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 	procman_get_stats(p->procman, &s.procman);
 	runtimes_get_stats(p->runtimes, &s.runtimes);
 	contexts_get_stats(p->contexts, &s.contexts);
+	tasks_get_stats(p, &s.tasks);
 	s.counts.lost = 0;
 	for (u32 i = 0; i < p->batch->n_sources; i++) {
 		s.sampler.sources[i].counters[COUNTER_NO_ROOM] = p->no_room[i];

@@ -99,6 +99,7 @@ struct pipeline_options {
 	u64 max_section;	 /* larger sections of files are not read; 0: no limit */
 	const char *cache_dir;	 /* of unwind rows; NULL: none */
 	bool keep_times;
+	bool task_ids; /* waits of goroutines have the goroutine's number */
 	/* A process was sampled, for the first time since the last reset or exec, or since more is
 	 * known about runtimes: whoever needs facts about it must read them now, while it lives.
 	 * False: call this again at its next sample. May be NULL. */
@@ -108,6 +109,17 @@ struct pipeline_options {
 			     const struct context_label *labels, u32 n);
 	void *arg;
 };
+
+/* Looks at tasks of runtimes that wait, since the start. */
+struct tasks_stats {
+	u64 processes; /* that are looked at now */
+	u64 drawn;     /* tasks */
+	u64 waiting;   /* of these, samples */
+	u64 unread;    /* of these, changed while they were read, or damaged, or out of time */
+	u64 failed;    /* looks at processes that told nothing */
+	u64 ns;	       /* time that all this has taken */
+};
+extern const struct stat_field tasks_stat_fields[];
 
 struct pipeline_stats {
 	/* Sums of all sources of this batch; `lost` is since the start. */
@@ -124,6 +136,7 @@ struct pipeline_stats {
 	struct procman_stats procman;
 	struct runtimes_stats runtimes;
 	struct contexts_stats contexts;
+	struct tasks_stats tasks;
 };
 
 /*

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/pipeline/processes.h"
 
+#include "agent/pipeline/tasks.h"
+
 struct procman_process *processes_find_at(struct pipeline *p, u32 pid, u64 time_ns)
 {
 	struct procman_process *proc = procman_find_at(p->procman, pid, time_ns);
@@ -116,5 +118,7 @@ int processes_listen(struct pipeline *p)
 		r = procman_listen(p->procman, &runtimes_listener, p->runtimes);
 	if (r == 0)
 		r = procman_listen(p->procman, &contexts_listener, p->contexts);
+	if (r == 0)
+		r = procman_listen(p->procman, &tasks_listener, p);
 	return r < 0 ? r : procman_listen(p->procman, &own, p);
 }

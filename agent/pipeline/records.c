@@ -6,6 +6,7 @@
 #include "agent/pipeline/batch.h"
 #include "agent/pipeline/later.h"
 #include "agent/pipeline/processes.h"
+#include "agent/pipeline/tasks.h"
 #include "agent/pipeline/wakers.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -161,6 +162,7 @@ static void count_part(struct pipeline *p, const struct record_sample *s, u32 st
 	}
 	counts->samples++;
 	processes_see(p, s->pid, proc);
+	tasks_see(p, proc);
 	if (s->user_stack)
 		count_stop(counts, user, stop);
 	if (user && user->raw && proc)
@@ -253,6 +255,8 @@ void records_count_walk(struct pipeline *p, const struct deferred_walk *walk)
 	bool unread = walk->unread || (prefix && prefix->unread);
 	u64 id = deferred_stack_id(walk);
 
+	if (tasks_is_own(p, walk))
+		return;
 	p->batch->counts[sample.source].deferred++;
 	if (batch_add_stack(p->batch, p->procman, id, walk->frames, walk->n, walk->stop, false) < 0)
 		log_warn_rarely("out of memory: stacks are shown as lost");
@@ -260,6 +264,26 @@ void records_count_walk(struct pipeline *p, const struct deferred_walk *walk)
 		mark_unread(p->batch, id);
 	sample.user_stack = id;
 	count_sample(p, &sample, walk->stop);
+}
+
+/* Returns whether the walk is parked. */
+static bool walk_or_park(struct pipeline *p, struct deferred_walk *walk)
+{
+	if (deferred_finish(p, walk))
+		return false;
+	if (deferred_park(p, walk))
+		return true;
+	deferred_give_up(p, walk);
+	return false;
+}
+
+void records_walk(struct pipeline *p, const struct record_deferred *d,
+		  const struct sampler_copy *copy)
+{
+	struct deferred_walk walk = {.record = d, .copy = copy, .frames = p->scratch};
+
+	if (!walk_or_park(p, &walk))
+		records_count_walk(p, &walk);
 }
 
 /* A deferred sample is finished in the new batch, even if it is from the old epoch. */
@@ -285,11 +309,7 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 			memcpy(p->scratch, &p->batch->frames.data[prefix->first],
 			       prefix->n * sizeof(u64));
 		walk.n = prefix->n;
-		if (!deferred_finish(p, &walk)) {
-			parked = deferred_park(p, &walk);
-			if (!parked)
-				deferred_give_up(p, &walk);
-		}
+		parked = walk_or_park(p, &walk);
 	}
 	if (!parked)
 		records_count_walk(p, &walk);

@@ -11,5 +11,8 @@
 /* The functions that take records; their argument is the pipeline. */
 extern const struct sampler_ops records_ops;
 
+/* Walks the stack of a sample of which BPF has walked nothing, and counts it. */
+void records_walk(struct pipeline *p, const struct record_deferred *d,
+		  const struct sampler_copy *copy);
 /* Adds the stack of a walk that is done, and counts its sample; a deferred_done. */
 void records_count_walk(struct pipeline *p, const struct deferred_walk *walk);

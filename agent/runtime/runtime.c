@@ -94,6 +94,8 @@ static void known_binary_free(struct runtimes *r, struct known_binary *k)
 		runtime_table[k->runtime].ops->forget(k->learned);
 		r->used[k->slot] = false;
 	}
+	if (k->tasks)
+		k->native->tasks->forget(k->tasks);
 	free(k);
 }
 

@@ -125,6 +125,47 @@ struct runtime_ops {
 	bool native_text;
 };
 
+/* A task of a runtime that waits, while no thread runs it: a goroutine. */
+struct runtime_task {
+	u64 id;
+	u64 pc, sp, fp; /* where it goes on; pc is a return address */
+	/* Its stack from `low` on, at most RUNTIME_TASK_BYTES; both are multiples of
+	 * RUNTIME_TASK_PAGE. Borrowed. */
+	u64 low;
+	const u8 *stack;
+	u32 n;
+};
+#define RUNTIME_TASK_PAGE 4096
+#define RUNTIME_TASK_BYTES (16 * RUNTIME_TASK_PAGE)
+
+/*
+ * A look at the tasks of a process. `max` of them are drawn, each with the same probability, so
+ * that a drawn one stands for n_tasks / n_drawn.
+ */
+struct runtime_scan {
+	u32 max;
+	u64 until_ns;  /* CLOCK_MONOTONIC: gives up then */
+	u64 *random;   /* state of the random numbers */
+	u8 *stack;     /* room for RUNTIME_TASK_BYTES */
+	void (*task)(void *arg, const struct runtime_scan *s, const struct runtime_task *task);
+	void *arg;
+	/* Results; the first two are set before the first task. */
+	u32 n_tasks, n_drawn;
+	u32 n_unread; /* drawn and not read: changed meanwhile, damaged, or after until_ns */
+};
+
+struct runtime_task_ops {
+	/* Reads the file only; up to 30 ms. -ENOTSUP: where its tasks are is unknown. */
+	int (*learn)(struct elf_file *elf, void **ret);
+	void (*forget)(void *learned);
+	int (*scan)(const struct runtime_target *t, const void *learned, struct runtime_scan *s);
+	/* Whether code at an svma of the binary is the runtime's own. */
+	bool (*is_own)(const void *learned, u64 svma);
+};
+
+/* Numbers for draws; not for secrets. */
+u64 runtime_random(u64 *state);
+
 /* A runtime whose code is unwound by rows only: nothing is learned, no process is attached. */
 struct native_runtime_ops {
 	/* Cheap: looks for a section of b->elf, which is not NULL. */
@@ -136,6 +177,8 @@ struct native_runtime_ops {
 	/* process.runtime.name, and .version; false: the binary does not contain its version. */
 	const char *otel_name;
 	bool (*otel_version)(struct elf_file *elf, char *ret, size_t n);
+	/* NULL: its tasks are threads, or are not seen. */
+	const struct runtime_task_ops *tasks;
 };
 
 #define RUNTIME(id, name, ...) extern const struct runtime_ops runtime_##name;
@@ -190,6 +233,13 @@ bool runtimes_identify(struct runtimes *r, const struct procman_process *p,
 		       struct runtime_identity *ret);
 /* Attaches processes whose runtime had not started before. Call it periodically. */
 void runtimes_retry(struct runtimes *r, struct procman *pm);
+/* Whether the process runs a runtime whose waiting tasks can be read. Learns its binary. */
+bool runtimes_have_tasks(struct runtimes *r, const struct procman_process *p);
+/* -ENOENT: there is no such runtime; or an error of reading. */
+int runtimes_scan(struct runtimes *r, const struct procman_process *p, struct runtime_scan *s);
+/* Whether all words of a task's stack are the runtime's own code: the program has none there. */
+bool runtimes_task_is_own(struct runtimes *r, const struct procman_process *p, const u64 *words,
+			  u32 n);
 /* Frees what names were read from, as memory is short. */
 void runtimes_trim(struct runtimes *r);
 /* Whether the runtime's walker handles this avma. */

@@ -373,15 +373,20 @@ static int user_frame(struct making *m, u64 frame, u64 image)
 
 /* ---- stacks and samples ---- */
 
+static int append_note(struct making *m, const char *text)
+{
+	u32 id;
+	int r = profile_add_note(m->profile, text, &id);
+
+	return r < 0 ? r : vec_push(&m->stack, id);
+}
+
 static int note_frame(struct making *m, u32 stop)
 {
 	char text[128];
-	u32 id;
-	int r;
 
 	snprintf(text, sizeof(text), "[truncated: %s]", vocab_stop(stop)->name);
-	r = profile_add_note(m->profile, text, &id);
-	return r < 0 ? r : vec_push(&m->stack, id);
+	return append_note(m, text);
 }
 
 /*
@@ -472,7 +477,6 @@ static int append_wakers(struct making *m, u64 number)
 	bool timer;
 	char text[64];
 	size_t from;
-	u32 id;
 	int r;
 
 	if (!w)
@@ -498,8 +502,7 @@ static int append_wakers(struct making *m, u64 number)
 		snprintf(text, sizeof(text), "[woken by %.*s]", SAMPLE_COMM_BYTES, w->comm);
 	else
 		snprintf(text, sizeof(text), "[woken by %s]", timer ? "a timer" : "an interrupt");
-	r = profile_add_note(m->profile, text, &id);
-	return r < 0 ? r : vec_push(&m->stack, id);
+	return append_note(m, text);
 }
 
 /* WAIT_NONE: the function tells nothing. */
@@ -523,14 +526,26 @@ static enum wait wait_of_function(const char *name)
 	return WAIT_NONE;
 }
 
-/* What a thread waits for by the functions on its stack, which is that from `first` on. */
+/*
+ * What is waited for by the functions on the stack, which is that from `first` on: the innermost
+ * tells. If it polls, a function further out tells what.
+ */
 static enum wait wait_of_stack(const struct making *m, size_t first, enum wait otherwise)
 {
 	enum wait wait = WAIT_NONE;
 
-	for (size_t i = first; i < m->stack.n && !wait; i++)
-		wait = wait_of_function(function_name(m, m->stack.data[i]));
+	for (size_t i = first; i < m->stack.n && (!wait || wait == WAIT_POLL); i++) {
+		enum wait of = wait_of_function(function_name(m, m->stack.data[i]));
+
+		wait = of ? of : wait;
+	}
 	return wait ? wait : otherwise;
+}
+
+/* Not a thread waited, but a task of a runtime. */
+static bool is_task(const struct pipeline_entry *e)
+{
+	return e->key.object.kind == WAIT_OBJECT_TASK;
 }
 
 static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *ret)
@@ -551,8 +566,12 @@ static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *re
 		r = append_stack(m, e->key.user_stack, e->key.image);
 	if (r < 0)
 		return r;
-	if (m->wait == WAIT_LOCK || m->wait == WAIT_POLL)
+	if (m->wait == WAIT_LOCK || m->wait == WAIT_POLL || is_task(e))
 		m->wait = wait_of_stack(m, first, m->wait);
+	if (is_task(e))
+		r = append_note(m, "[goroutine]");
+	if (r < 0)
+		return r;
 	m->profile->quality.frames += m->stack.n * e->count;
 	m->profile->quality.unknown += m->unnamed * e->count;
 	return profile_add_stack(m->profile, m->stack.data, m->stack.n, ret);
@@ -594,6 +613,9 @@ static int wait_labels(struct making *m, const struct pipeline_key *key,
 			r = add_label(p, "lock", text, labels, n);
 		snprintf(text, sizeof(text), "%u", o->owner);
 		return r < 0 || !o->owner ? r : add_label(p, "owner", text, labels, n);
+	case WAIT_OBJECT_TASK:
+		snprintf(text, sizeof(text), "%llu", o->address[0]);
+		return r < 0 || !o->address[0] ? r : add_label(p, "goroutine", text, labels, n);
 	case WAIT_OBJECT_INET:
 		inet_ntop(AF_INET, o->address, address, sizeof(address));
 		snprintf(text, sizeof(text), "%s:%u", address, o->port);

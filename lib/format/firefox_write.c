@@ -513,7 +513,8 @@ static void append_categories(struct firefox_writer *w)
 		[WAIT_SLEEP] = "grey",	     [WAIT_FAULT] = "magenta",
 		[WAIT_CHILD] = "yellow",     [WAIT_POLL] = "brown",
 		[WAIT_RUNNABLE] = "orange",  [WAIT_STOPPED] = "darkgray",
-		[WAIT_OTHER] = "lightred",   [WAIT_IDLE] = "transparent"};
+		[WAIT_OTHER] = "lightred",   [WAIT_IDLE] = "transparent",
+		[WAIT_CHANNEL] = "yellow"};
 	static const struct {
 		const char *name, *color;
 	} categories[] = {[CATEGORY_OTHER] = {"Other", "grey"},

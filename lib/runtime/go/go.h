@@ -20,5 +20,28 @@ struct go_labels {
 	bool is_list; /* labels are a list (1.24 and later), not a map */
 };
 
+/* A range of svmas. */
+struct go_range {
+	u64 start, end;
+};
+
+/* Where the goroutines of a program are, and the code of package runtime. */
+struct go_goroutines {
+	u64 allgs; /* svma of the slice runtime.allgs */
+	u16 g_id;  /* offsets in runtime.g */
+	u16 g_bp;
+	struct go_range *runtime; /* owned; sorted */
+	u32 n_runtime;
+};
+
+/*
+ * -ENOTSUP: the program's release or machine is unknown, or its code does not tell where allgs is.
+ * Undone by go_goroutines_deinit().
+ */
+int go_goroutines_find(struct elf_file *elf, struct go_goroutines *ret);
+void go_goroutines_deinit(struct go_goroutines *g);
+/* Whether an svma is in code of package runtime. */
+bool go_goroutines_is_runtime(const struct go_goroutines *g, u64 svma);
+
 /* -ENOTSUP: the program names no release, or one whose layout is unknown. */
 int go_labels_find(struct elf_file *elf, struct go_labels *ret);
