@@ -26,9 +26,9 @@
 
 extern const struct runtime_task_ops go_tasks;
 
+/* Compared as bytes. */
 struct goroutine {
-	u64 low, high, m, sp, pc, bp, id;
-	u32 status;
+	u64 low, high, m, sp, pc, bp, id, status;
 };
 
 static int learn(struct elf_file *elf, void **ret)
