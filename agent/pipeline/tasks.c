@@ -26,7 +26,7 @@
 struct tasked { /* an image of a process that has tasks */
 	u64 image;
 	u32 pid;
-	bool passes; /* the filters: of those other than by pid, only BPF knows */
+	bool passes;	      /* the filters: of those other than by pid, only BPF knows */
 	u64 begin_ns, end_ns; /* the period */
 	u64 look_ns;	      /* the moment in it, or in the next one */
 };
@@ -35,9 +35,9 @@ struct tasks {
 	u32 source; /* index of the source of waits */
 	bool ids;
 	bool paused;
-	bool all;	/* no filter but that by pid */
-	u64 budget_ns;	/* in PERIOD_NS */
-	u64 task_ns;	/* what a task costs */
+	bool all;      /* no filter but that by pid */
+	u64 budget_ns; /* in PERIOD_NS */
+	u64 task_ns;   /* what a task costs */
 	u64 random;
 	struct map processes; /* image → struct tasked *, owned */
 	struct tasks_stats stats;

@@ -28,7 +28,7 @@ struct known_binary {
 	u32 claimed; /* result of is_runtime(), even if learning failed */
 	const struct native_runtime_ops
 		*native; /* or the native runtime of the binary; else NULL */
-	void *tasks; /* what `native` has learned of its tasks; NULL: nothing */
+	void *tasks;	 /* what `native` has learned of its tasks; NULL: nothing */
 	bool tasks_asked;
 	bool learning;
 	bool gone; /* no process maps it any more; freed when the learner is done with it */

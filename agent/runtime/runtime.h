@@ -144,9 +144,9 @@ struct runtime_task {
  */
 struct runtime_scan {
 	u32 max;
-	u64 until_ns;  /* CLOCK_MONOTONIC: gives up then */
-	u64 *random;   /* state of the random numbers */
-	u8 *stack;     /* room for RUNTIME_TASK_BYTES */
+	u64 until_ns; /* CLOCK_MONOTONIC: gives up then */
+	u64 *random;  /* state of the random numbers */
+	u8 *stack;    /* room for RUNTIME_TASK_BYTES */
 	void (*task)(void *arg, const struct runtime_scan *s, const struct runtime_task *task);
 	void *arg;
 	/* Results; the first two are set before the first task. */

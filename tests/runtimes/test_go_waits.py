@@ -22,7 +22,7 @@ COPIES = 8
 HZ = 20 # each process is looked at so often
 SIGMAS = 5
 # In the order of releases in which runtime.g differs.
-VERSIONS = ["1.15.15", "1.17", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26", "1.27"]
+VERSIONS = ["1.15", "1.17", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26", "1.27"]
 
 # function: what it waits for, and the functions in which it waits, leaf first
 EXPECTED = {
@@ -83,7 +83,7 @@ def goroutines(path):
     for s in samples(path):
         if "[goroutine]" in s.functions:
             assert s.functions[-1] == "[goroutine]" and s.labels.get("tid", 0) == 0, s
-            yield s._replace(functions=s.functions[:-1])
+            yield s._replace(functions=s.functions[:-1], places=s.places[:-1])
 
 
 def has(s, function):
@@ -91,14 +91,20 @@ def has(s, function):
 
 
 def record_known(culprit, out, program, *options):
-    """Records for SECONDS. {function: (its share of the time by its clocks, waits)}, messages"""
-    recorder, messages = start_record(culprit, out, "-p", program.pid, "-d", SECONDS, *options)
+    """Records for SECONDS, with a budget that has room for all goroutines. {function: (its share of the time by its clocks, waits)}, messages"""
+    recorder, messages = start_record(culprit, out, "-p", program.pid, "-d", SECONDS, "--budget", 100, *options)
     begin, before = program.clocks()
     time.sleep(SECONDS)
     end, after = program.clocks()
     assert recorder.wait(120) == 0, messages()
     return {name: ((after[name][1] - before[name][1]) / (end - begin), after[name][0] - before[name][0])
             for name in after}, messages()
+
+
+def marked_lines():
+    """{function: the line in which it waits}"""
+    with open(SOURCE, encoding="utf-8") as f:
+        return {m[1]: i for i, line in enumerate(f, 1) if (m := re.search("// waits: (.*)", line))}
 
 
 def check_stack(function, s):
@@ -108,8 +114,10 @@ def check_stack(function, s):
     at = [f for f in s.functions if not f.startswith("runtime.gopark")]
     for expected in inner:
         assert re.fullmatch(expected, at.pop(0)), (expected, s.functions)
-    below = s.functions[s.functions.index(f"main.{function}"):]
-    assert below[-1] == "runtime.goexit" and below[1:-1] and all(f.startswith("main.startAll.") for f in below[1:-1]), s.functions
+    own = s.functions.index(f"main.{function}")
+    assert s.places[own] == (SOURCE, marked_lines()[function]), (function, s)
+    # From 1.17 on `go` may run a closure of the compiler.
+    assert re.fullmatch(r"main\.startAll\.func\d+( main\.start\.(func|gowrap)\d+)? runtime\.goexit", " ".join(s.functions[own + 1:])), s
 
 
 def check_time(shares, sums, out):
@@ -146,3 +154,44 @@ def test_known_waits(culprit, tmp_path, version, flavour):
     print(re.search(r"goroutines:.*", messages)[0])
     assert all(len(ids[f]) == COPIES for f in EXPECTED), ids
     check_time(shares, sums, out)
+
+
+def test_who_runs_does_not_wait(culprit, tmp_path):
+    """Among goroutines that wait for ever, whose time is that of the recording, two spin. The deep stack is cut."""
+    path, out = build("1.26", "plain", tmp_path), tmp_path / "out.pb.gz"
+    with running(path, 0, idle=5, spinning=2) as program:
+        record_known(culprit, out, program, "--wall")
+    got = list(goroutines(out))
+    assert not any(has(s, "spin") for s in got), got
+    idle = defaultdict(int)
+    for s in got:
+        if has(s, "idleForever"):
+            idle[s.labels["goroutine"]] += s.values[-1]
+    print(dict(idle))
+    assert len(idle) == 5 and all(abs(ns / 1e9 - SECONDS) < 0.2 for ns in idle.values()), idle
+    deep = [s for s in got if has(s, "deep")]
+    assert deep and all(s.functions[-1] == "[truncated: end of copied stack]" for s in deep), deep
+    assert all(set(s.functions[2:-1]) == {"runtime.chanrecv1", "main.deep"} for s in deep), deep
+    # The time of each thread is that of the recording: no goroutine's wait is in it.
+    threads = defaultdict(int)
+    for s in samples(out):
+        if "[goroutine]" not in s.functions:
+            threads[s.labels["tid"]] += s.values[-1]
+    print(dict(threads))
+    assert len(threads) > 2 and all(abs(ns / 1e9 - SECONDS) < 0.3 for ns in threads.values()), threads
+
+
+@pytest.mark.parametrize("idle", [100, 10000])
+def test_many_cost_little(culprit, tmp_path, idle):
+    """Some of very many goroutines stand for all, and looking stays within a small part of one CPU."""
+    path, out = build("1.26", "plain", tmp_path), tmp_path / "out.pb.gz"
+    with running(path, 0, idle=idle) as program:
+        recorder, messages = start_record(culprit, out, "-p", program.pid, "-d", SECONDS, "--off-cpu")
+        before = cpu_seconds_of_all_threads(recorder.pid)
+        time.sleep(SECONDS - 1)
+        used = (cpu_seconds_of_all_threads(recorder.pid) - before) / (SECONDS - 1)
+        assert recorder.wait(120) == 0, messages()
+    waiting = sum(s.values[-1] for s in goroutines(out) if has(s, "idleForever")) / SECONDS / 1e9
+    print(f"{idle} idle goroutines: {waiting:.1f} found, {100 * used:.2f} % of a CPU")
+    print(re.search(r"goroutines:.*", messages())[0])
+    assert abs(waiting - idle) < 0.02 * idle and used < 0.1, (waiting, used)

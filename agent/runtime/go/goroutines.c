@@ -63,8 +63,8 @@ static u64 word_at(const u8 *bytes, u32 offset)
 	return v;
 }
 
-static int read_goroutine(const struct runtime_target *t, const struct go_goroutines *known,
-			  u64 at, struct goroutine *ret)
+static int read_goroutine(const struct runtime_target *t, const struct go_goroutines *known, u64 at,
+			  struct goroutine *ret)
 {
 	u8 g[G_MAX_BYTES];
 	int r = runtime_read(&t->memory, at, g, MAX(known->g_id, known->g_bp) + 8u);

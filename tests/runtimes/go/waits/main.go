@@ -73,7 +73,7 @@ func rest(d time.Duration) { time.Sleep(d) }
 func receive(from chan int, c *clock) {
 	for {
 		c.begin()
-		<-from
+		<-from // waits: receive
 		c.end()
 		rest(10 * time.Millisecond)
 	}
@@ -84,7 +84,7 @@ func send(to chan int, c *clock) {
 	for {
 		rest(10 * time.Millisecond)
 		c.begin()
-		to <- 1
+		to <- 1 // waits: send
 		c.end()
 	}
 }
@@ -93,7 +93,7 @@ func send(to chan int, c *clock) {
 func choose(a, b chan int, c *clock) {
 	for {
 		c.begin()
-		select {
+		select { // waits: choose
 		case <-a:
 		case <-b:
 		}
@@ -106,7 +106,7 @@ func choose(a, b chan int, c *clock) {
 func lock(m *sync.Mutex, c *clock) {
 	for {
 		c.begin()
-		m.Lock()
+		m.Lock() // waits: lock
 		c.end()
 		m.Unlock()
 		rest(20 * time.Millisecond)
@@ -117,7 +117,7 @@ func lock(m *sync.Mutex, c *clock) {
 func sleep(c *clock) {
 	for {
 		c.begin()
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) // waits: sleep
 		c.end()
 		rest(10 * time.Millisecond)
 	}
@@ -128,7 +128,7 @@ func readSocket(s net.Conn, c *clock) {
 	b := make([]byte, 1)
 	for {
 		c.begin()
-		if _, err := s.Read(b); err != nil {
+		if _, err := s.Read(b); err != nil { // waits: readSocket
 			panic(err)
 		}
 		c.end()
@@ -141,7 +141,7 @@ func readPipe(f *os.File, c *clock) {
 	b := make([]byte, 1)
 	for {
 		c.begin()
-		if _, err := f.Read(b); err != nil {
+		if _, err := f.Read(b); err != nil { // waits: readPipe
 			panic(err)
 		}
 		c.end()
@@ -152,7 +152,7 @@ func readPipe(f *os.File, c *clock) {
 //go:noinline
 func waitGroup(w *sync.WaitGroup, c *clock) {
 	c.begin()
-	w.Wait()
+	w.Wait() // waits: waitGroup
 }
 
 //go:noinline
@@ -210,7 +210,7 @@ func startAll() {
 	var m sync.Mutex
 	start("lock", func(c *clock) { lock(&m, c) })
 	go every(10*time.Millisecond, func() { m.Lock(); rest(30 * time.Millisecond); m.Unlock() })
-	start("sleep", sleep)
+	start("sleep", func(c *clock) { sleep(c) })
 	a, b := sockets()
 	start("readSocket", func(c *clock) { readSocket(a, c) })
 	go every(30*time.Millisecond, func() { b.Write([]byte{1}) })
