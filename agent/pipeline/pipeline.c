@@ -403,6 +403,7 @@ void pipeline_pause(struct pipeline *p, bool pause)
 void pipeline_stop(struct pipeline *p)
 {
 	sampler_stop(p->sampler);
+	tasks_pause(p, true);
 	drain_all(p);
 	deferred_finish_parked(p, STOP_MAX_NS, records_count_walk);
 	pipeline_set_urgent(p, false);

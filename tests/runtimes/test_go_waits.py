@@ -13,14 +13,18 @@ import pytest
 
 from pprof import samples
 from recorder import cpu_seconds_of_all_threads, start_record
-from test_go import CACHE, FLAVOURS, Toolchain
+from test_go import FLAVOURS, Toolchain
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.join(HERE, "go/waits/main.go")
 SECONDS = 10
 COPIES = 8
 HZ = 20 # each process is looked at so often
-SIGMAS = 5
+SIGMAS = 4
+# So many copies are worth one in which all are independent: they are woken by the same timers and fall in step. 76 measured
+# deviations were 2.0 times as large as those of independent copies.
+IN_STEP = 4
+CYCLE = 0.06 # seconds of a sleep and the rest after it
 # In the order of releases in which runtime.g differs.
 VERSIONS = ["1.15", "1.17", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26", "1.27"]
 
@@ -120,18 +124,25 @@ def check_stack(function, s):
     assert re.fullmatch(r"main\.startAll\.func\d+( main\.start\.(func|gowrap)\d+)? runtime\.goexit", " ".join(s.functions[own + 1:])), s
 
 
-def check_time(shares, sums, out):
+def recorded_seconds(messages):
+    return float(re.search(r"processes in ([\d.]+) s", messages)[1])
+
+
+def check_time(shares, sums, seconds):
     """What is found of each function is what its clocks say. In each of HZ * SECONDS looks each copy waits with
-    the probability p, which gives the sum a standard deviation of sqrt(p (1 - p) / looks), or less, as a look stands
-    for its own period. The clocks also count the time from when a goroutine could run until it runs."""
+    the probability p: the sum has a standard deviation of sqrt(p (1 - p) / looks) or less, as a look stands for its own
+    period. The clocks also count the time from when a goroutine could run until it runs."""
+    errors = []
     for function in EXPECTED:
-        share, waits = shares[function]
-        found = sums[function] / SECONDS / 1e9
-        p = min(share / COPIES, 1)
-        tolerance = SIGMAS * COPIES * math.sqrt(max(p * (1 - p), 0.001) / (HZ * SECONDS * COPIES))
-        print(f"{function}: {found / COPIES:.4f} found, {share / COPIES:.4f} by the clocks, tolerance {tolerance / COPIES:.4f}, "
-              f"{waits} waits")
-        assert abs(found - share) < tolerance + 0.01 * COPIES, (function, found, share, tolerance)
+        share, found = shares[function][0] / COPIES, sums[function] / seconds / 1e9 / COPIES
+        p = min(share, 1)
+        tolerance = SIGMAS * math.sqrt(p * (1 - p) * IN_STEP / (HZ * SECONDS * COPIES)) + 0.01
+        print(f"{function}: {found:.4f} found, {share:.4f} by the clocks, tolerance {tolerance:.4f}, {shares[function][1]} waits")
+        errors.append((found - share, tolerance))
+    assert all(abs(e) < tolerance for e, tolerance in errors), errors
+    # Functions wait independently of each other: a bias of all would show.
+    mean = sum(e for e, _ in errors) / len(errors)
+    assert abs(mean) < sum(t for _, t in errors) / len(errors) / math.sqrt(len(errors)), errors
 
 
 @pytest.mark.sample("1.26-plain")
@@ -140,7 +151,11 @@ def check_time(shares, sums, out):
 def test_known_waits(culprit, tmp_path, version, flavour):
     path, out = build(version, flavour, tmp_path), tmp_path / "out.pb.gz"
     with running(path, COPIES) as program:
-        shares, messages = record_known(culprit, out, program, "--off-cpu")
+        for _ in range(4):
+            shares, messages = record_known(culprit, out, program, "--off-cpu")
+            # On an overloaded machine all goroutines stand still at the same time, in whatever they do.
+            if shares["sleep"][1] > 0.85 * COPIES * SECONDS / CYCLE:
+                break
     sums, ids = defaultdict(int), defaultdict(set)
     for s in goroutines(out):
         assert not all(f.startswith("runtime.") for f in s.functions), s
@@ -153,7 +168,7 @@ def test_known_waits(culprit, tmp_path, version, flavour):
             ids[function].add(s.labels["goroutine"])
     print(re.search(r"goroutines:.*", messages)[0])
     assert all(len(ids[f]) == COPIES for f in EXPECTED), ids
-    check_time(shares, sums, out)
+    check_time(shares, sums, recorded_seconds(messages))
 
 
 def test_who_runs_does_not_wait(culprit, tmp_path):

@@ -462,6 +462,55 @@ Test(symbolize, what_a_thread_says_of_its_work_is_its_own)
 	cr_expect_str_eq(profile_label(profiles[0], t->attributes, "route"), "/buy");
 }
 
+/* ---- tasks of a runtime ---- */
+
+/* The category of a wait in two functions, the second of which called the first. */
+static const char *category_of(const char *leaf, const char *caller, u16 kind, u32 wait)
+{
+	struct pipeline_entry e = {.key = {.pid = 10,
+					   .user_stack = 1,
+					   .wait = wait,
+					   .object = {.kind = kind, .address = {23}}},
+				   .count = 1,
+				   .value = 10};
+	const struct profile *p;
+	const struct profile_thread *t;
+	u32 index;
+
+	elf_file_destroy(file.elf);
+	file.elf = make_file(leaf, caller);
+	file.first_seen_ns++;
+	pipeline_give_back(&pipeline, batch);
+	begin_batch();
+	add_stack(1, both, 2, STOP_COMPLETE, false);
+	cr_assert_eq(batch_count(batch, &e, &index), 0);
+	name_them();
+	p = profiles[0];
+	t = &p->threads.data[profile_sample(p, 0)->thread];
+	if (kind == WAIT_OBJECT_TASK)
+		cr_expect_str_eq(profile_label(p, t->attributes, "goroutine"), "23");
+	cr_expect_eq(strstr(stack_of(p, 0), " [goroutine]") != NULL, kind == WAIT_OBJECT_TASK);
+	return profile_label(p, t->attributes, "wait");
+}
+
+Test(symbolize, functions_tell_what_a_task_waits_for)
+{
+	enum { TASK = WAIT_OBJECT_TASK, FUTEX = WAIT_OBJECT_FUTEX };
+
+	open_symbolizer(&(struct symbolizer_options){});
+	cr_expect_str_eq(category_of("runtime.chanrecv", "main.f", TASK, WAIT_OTHER), "channel");
+	cr_expect_str_eq(category_of("runtime.gopark", "time.Sleep", TASK, WAIT_OTHER), "sleep");
+	cr_expect_str_eq(category_of("runtime.netpollblock", "net.(*netFD).Read", TASK, WAIT_OTHER),
+			 "network");
+	cr_expect_str_eq(category_of("runtime.netpollblock", "main.f", TASK, WAIT_OTHER), "poll");
+	cr_expect_str_eq(category_of("runtime.semacquire1", "net.(*netFD).Read", TASK, WAIT_OTHER),
+			 "lock");
+	cr_expect_str_eq(category_of("runtime.gopark", "main.f", TASK, WAIT_OTHER), "other");
+	cr_expect_str_eq(category_of("runtime.lock2", "runtime.chanrecv", FUTEX, WAIT_LOCK),
+			 "lock");
+	cr_expect_str_eq(category_of("read", "time.Sleep", FUTEX, WAIT_DISK), "disk");
+}
+
 Test(symbolize, each_source_has_a_profile_of_its_own_type)
 {
 	const struct profile *p;

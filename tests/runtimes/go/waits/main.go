@@ -233,6 +233,8 @@ func main() {
 	}
 	for i := 0; i < counts[0]; i++ {
 		startAll()
+		// So that the copies do not wait in step.
+		time.Sleep(7 * time.Millisecond)
 	}
 	never := make(chan int)
 	for i := 0; i < counts[1]; i++ {
