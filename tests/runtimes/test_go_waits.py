@@ -121,7 +121,7 @@ def check_stack(function, s):
     own = s.functions.index(f"main.{function}")
     assert s.places[own] == (SOURCE, marked_lines()[function]), (function, s)
     # From 1.17 on `go` may run a closure of the compiler.
-    assert re.fullmatch(r"main\.startAll\.func\d+( main\.start\.(func|gowrap)\d+)? runtime\.goexit", " ".join(s.functions[own + 1:])), s
+    assert re.fullmatch(r"main\.startAll\.func\d+( main\.start(\.func|\.gowrap|·dwrap·)\d+)? runtime\.goexit", " ".join(s.functions[own + 1:])), s
 
 
 def recorded_seconds(messages):
