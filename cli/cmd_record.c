@@ -229,8 +229,8 @@ static void print_summary(struct record *r, const struct profile *p)
 			st.counts.attributes_left_out);
 	if (st.tasks.drawn)
 		fprintf(stderr,
-			"  goroutines: looked %llu times at one of %llu processes, %llu waited, %llu (%.2f %%) not read\n",
-			st.tasks.drawn, st.tasks.processes, st.tasks.waiting, st.tasks.unread,
+			"  goroutines: read %llu times, %llu waited, %llu (%.2f %%) changed meanwhile or were not readable\n",
+			st.tasks.drawn, st.tasks.waiting, st.tasks.unread,
 			percent_of(st.tasks.unread, st.tasks.drawn));
 	if (st.tasks.failed)
 		fprintf(stderr, "  goroutines of a process were not readable %llu times\n",
