@@ -7,6 +7,9 @@
  *	block_io_done      it is over: its time and bytes follow the sample (struct record_later)
  *	block_rq_merge     it became part of another request, which has its bytes from now on
  *
+ * The time ends at the last block_rq_complete: then whoever waits is woken, and may take the CPU
+ * from the thread that completes the request before block_io_done.
+ *
  * Kernels before 6.5 have neither start nor done. There a request begins when it is inserted into a
  * scheduler's queue or issued to the device, mostly still in its thread, and is over when its last
  * byte is.
@@ -30,8 +33,9 @@ static __attribute__((always_inline)) void finish_request(struct scratch *s);
 struct io {
 	__u64 later; /* of its sample */
 	__u64 began_ns;
-	__u64 stands_for; /* requests */
-	__u64 bytes;	  /* done so far */
+	__u64 completed_ns; /* last; 0: never */
+	__u64 stands_for;   /* requests */
+	__u64 bytes;	    /* done so far */
 };
 
 /* By the address of struct request. User space reads what is left when the recording ends. */
@@ -186,11 +190,12 @@ int sample(struct bpf_raw_tracepoint_args *ctx)
 /* Sends the time until `now`, and the bytes until now. */
 static __always_inline void send_values(const struct io *io, __u64 now)
 {
+	__u64 ns = now > io->began_ns ? now - io->began_ns : 0;
 	struct record_later r = {
 		.type = RECORD_LATER,
 		.source = (__u16)config.source,
 		.id = io->later,
-		.value = (__s64)((now - io->began_ns) * io->stands_for),
+		.value = (__s64)(ns * io->stands_for),
 		.bytes = (__s64)(io->bytes * io->stands_for),
 	};
 
@@ -204,7 +209,7 @@ static __always_inline void end(__u64 rq)
 
 	if (!io)
 		return;
-	send_values(io, bpf_ktime_get_ns());
+	send_values(io, io->completed_ns ? io->completed_ns : bpf_ktime_get_ns());
 	bpf_map_delete_elem(&ios, &rq);
 }
 
@@ -218,6 +223,7 @@ int on_complete(struct bpf_raw_tracepoint_args *ctx)
 	if (!io)
 		return 0;
 	io->bytes += bytes;
+	io->completed_ns = bpf_ktime_get_ns();
 	if (!(config.block & BLOCK_HAS_STARTS) && bytes >= BPF_CORE_READ(rq, __data_len))
 		end(key);
 	return 0;
@@ -258,8 +264,7 @@ int unended(struct bpf_iter__bpf_map_elem *ctx)
 	if (!io || !now)
 		return 0;
 	copy = *io;
-	if (now > copy.began_ns)
-		send_values(&copy, now);
+	send_values(&copy, now);
 	bpf_seq_write(ctx->meta->seq, "", 1);
 	return 0;
 }

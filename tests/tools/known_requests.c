@@ -118,16 +118,30 @@ static struct stat_file read_stat(const char *path)
 	return s;
 }
 
+#define IN_FLIGHT 8 /* column */
+
+/* The kernel counts a request after it has woken who waits for it. */
+static struct stat_file read_settled(const char *path)
+{
+	struct stat_file s = read_stat(path);
+
+	for (int i = 0; s.column[IN_FLIGHT] && i < 100; i++) {
+		usleep(1000);
+		s = read_stat(path);
+	}
+	return s;
+}
+
 static void run(size_t k, int fd, const char *stat, int count)
 {
-	struct stat_file before = read_stat(stat), after;
+	struct stat_file before = read_settled(stat), after;
 	unsigned long long begin = now_ns(), end;
 	int sectors = kinds[k].sectors;
 
 	for (int i = 0; i < count; i++)
 		kinds[k].make(fd, i);
 	end = now_ns();
-	after = read_stat(stat);
+	after = read_settled(stat);
 	printf("%s %d %llu %zu %lu %lu %lu\n", kinds[k].name, count, end - begin,
 	       (size_t)count * kinds[k].bytes,
 	       after.column[kinds[k].requests] - before.column[kinds[k].requests],
