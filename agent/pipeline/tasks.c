@@ -14,7 +14,7 @@
 /* The period, if so many processes or fewer are looked at; longer in proportion if more are. */
 #define PERIOD_NS 50000000ULL
 #define PERIOD_PROCESSES 16
-/* Looks may take this part of the time for which the budget is meant. */
+/* How many tasks a look draws at least and at most, whatever the budget. */
 #define MIN_DRAWN 8
 #define MAX_DRAWN 4096
 /* What a task costs, until that is known; and the weight of the last look in what is known. */
