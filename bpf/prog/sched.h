@@ -28,19 +28,19 @@
 #pragma once
 
 #define SAMPLE_FINISH finish_walk
-#ifdef SCHED_ATOMIC
-#define SAMPLE_KERNEL_STACK kernel_stack
-#endif
 #define SAMPLE_WANTS wants
 
 #include "bpf/lib/kernel.h"
 
 struct scratch;
 static __attribute__((always_inline)) void finish_walk(struct scratch *s);
-static __attribute__((always_inline)) __u64 kernel_stack(struct scratch *s, void *ctx);
 static __attribute__((always_inline)) bool wants(struct scratch *s, struct task_struct *task,
 						 __u32 tgid);
 
+#ifdef SCHED_ATOMIC
+#include "bpf/lib/known_stack.h"
+#define SAMPLE_KERNEL_STACK(s, ctx) emit_known_stack(ctx)
+#endif
 #include "bpf/lib/threads.h"
 #include "bpf/lib/wait.h"
 #include "bpf/prog/sample.h"
@@ -82,68 +82,6 @@ static __always_inline struct ended *ended_get(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&ended, &zero);
-}
-
-/*
- * The kernel's stacks of waits are few, and walking one takes most of a sample's time. Where a
- * stack's words that may be addresses of code are equal, at equal distances from the stack's begin,
- * the walk is equal, too: it follows from the address at which it starts and from these words. So
- * their hash tells the stack that was sent before.
- */
-#define STACK_WORDS 128
-#define STACKS 256
-
-struct remembered {
-	__u64 context; /* an address on the current stack */
-	__u64 words[STACK_WORDS];
-	struct {
-		__u64 hash, id;
-	} stacks[STACKS];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct remembered);
-} remembered SEC(".maps");
-
-/* Of the current thread's stack; 0: it is larger, or `ctx` is on another. */
-static __always_inline __u64 hash_stack(struct remembered *r, void *ctx)
-{
-	struct task_struct *task = task_current();
-	__u64 hash, bytes;
-
-	r->context = (__u64)ctx; /* makes a number of the pointer */
-	bytes = (__u64)task_read(task, stack) + config.thread_size - *(volatile __u64 *)&r->context;
-	if (bytes > sizeof(r->words) ||
-	    bpf_probe_read_kernel(r->words, bytes, (void *)*(volatile __u64 *)&r->context) < 0)
-		return 0;
-	hash = bytes;
-	for (__u32 i = 0; i < STACK_WORDS && i < bytes / 8; i++) {
-		__u64 word = r->words[i];
-
-		if (word >= config.code[CODE_ANY][0] && word < config.code[CODE_ANY][1])
-			hash = walk_mix(hash, word + i);
-	}
-	return hash ? hash : 1;
-}
-
-static __always_inline __u64 kernel_stack(struct scratch *s, void *ctx)
-{
-	__u32 zero = 0;
-	struct remembered *r = bpf_map_lookup_elem(&remembered, &zero);
-	__u64 hash = r && config.code[CODE_ANY][1] ? hash_stack(r, ctx) : 0, id;
-	__u32 slot = (__u32)hash % STACKS;
-
-	if (hash && r->stacks[slot].hash == hash && was_sent(r->stacks[slot].id))
-		return r->stacks[slot].id;
-	id = emit_kernel_stack(s, ctx);
-	if (hash && id) {
-		r->stacks[slot].hash = hash;
-		r->stacks[slot].id = id;
-	}
-	return id;
 }
 
 #define WINDOW_NS 10000000

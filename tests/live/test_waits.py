@@ -33,6 +33,9 @@ SCENARIOS = {
     "child": {"parent": ("child", "do_wait")},
     "migrate": {"migrant": ("sleep", "hrtimer_nanosleep")},
 }
+# What each call of the thread "turner" waits in.
+TURNS = {"in_nanosleep": "do_nanosleep", "in_poll": "do_sys_poll", "in_select": "do_select",
+         "in_futex": "futex_wait", "in_signal_wait": "__x64_sys_rt_sigtimedwait"}
 FUNCTIONS = {"ladder_a": "ladder", "ladder_b": "ladder", "ladder_c": "ladder_end"}
 
 
@@ -226,6 +229,18 @@ def test_a_budget_keeps_the_sums(culprit, tmp_path, file):
     print({b: (n, m and m[0]) for b, (n, m, _) in by_budget.items()})
     assert by_budget[0.01][0] < by_budget[100][0] / 2
     assert int(by_budget[0.01][1][1]) > 1000
+
+
+def test_each_wait_has_its_own_kernel_stack(culprit, tmp_path, file):
+    """BPF remembers walks of the kernel's stacks. None may be taken for another."""
+    got = Recorded(culprit, tmp_path, file, "turns", options=("--off-cpu", "--budget", 100))
+    seen = defaultdict(lambda: defaultdict(int))
+    for s in got.samples:
+        in_user, in_kernel = ([f for f in functions if f in s.functions] for functions in (TURNS, TURNS.values()))
+        if in_user and in_kernel:
+            seen[in_user[0]][tuple(in_kernel)] += s.values[0]
+    print({k: dict(v) for k, v in seen.items()})
+    assert {k: list(v) for k, v in seen.items()} == {k: [(v,)] for k, v in TURNS.items()}
 
 
 def test_whose_lock(culprit, tmp_path, file):

@@ -16,12 +16,15 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -229,6 +232,48 @@ NOINLINE static void migrant(struct thread *t)
 	spin(200000);
 }
 
+#define TURN_NS 50000
+static const struct timespec turn = {.tv_nsec = TURN_NS};
+
+NOINLINE static int in_nanosleep(struct thread *t)
+{
+	return MEASURED(t, nanosleep(&turn, NULL));
+}
+
+NOINLINE static int in_poll(struct thread *t)
+{
+	return MEASURED(t, ppoll(NULL, 0, &turn, NULL));
+}
+
+NOINLINE static int in_select(struct thread *t)
+{
+	return MEASURED(t, pselect(0, NULL, NULL, NULL, &turn, NULL));
+}
+
+NOINLINE static int in_futex(struct thread *t)
+{
+	return (int)MEASURED(t,
+			     syscall(SYS_futex, &t->word, FUTEX_WAIT_PRIVATE, 0, &turn, NULL, 0));
+}
+
+NOINLINE static int in_signal_wait(struct thread *t)
+{
+	sigset_t none;
+
+	sigemptyset(&none);
+	return MEASURED(t, sigtimedwait(&none, NULL, &turn));
+}
+
+/* The same thread waits in one system call and then another, in random order. */
+NOINLINE static void turner(struct thread *t)
+{
+	static int (*const calls[])(struct thread *) = {in_nanosleep, in_poll, in_select, in_futex,
+							in_signal_wait};
+
+	t->step = (t->step * 1103515245 + 12345) & 0x7fffffff;
+	(void)calls[(t->step >> 16) % 5](t);
+}
+
 static void read_schedstat(long long *ret_ran, long long *ret_queued)
 {
 	char text[128] = {};
@@ -361,6 +406,9 @@ static void prepare(const char *scenario)
 			add("spinner", spinner);
 	} else if (!strcmp(scenario, "migrate")) {
 		add("migrant", migrant);
+	} else if (!strcmp(scenario, "turns")) {
+		prctl(PR_SET_TIMERSLACK, 1); /* of the threads, too: they exist later */
+		add("turner", turner);
 	} else if (!strcmp(scenario, "dormant")) {
 		add("dormant", dormant);
 		n_dormant++;

@@ -105,6 +105,12 @@ static void configure(struct bpf_object *object, const struct probe_features *f)
 		c->skip_kthreads = 1;
 		c->defer_per_tick = 40;
 		c->ring_bytes = 1 << 22;
+		c->budget_ns = 50000;
+		c->wakers = c->whole_time = c->has_prev_state = 1;
+		for (u32 i = 0; i < ARRAY_SIZE(c->code); i++) {
+			c->code[i][0] = 0xffffffff81000000;
+			c->code[i][1] = 0xffffffff82200000;
+		}
 	}
 	if (states)
 		bpf_map__set_max_entries(states, (u32)libbpf_num_possible_cpus() *
