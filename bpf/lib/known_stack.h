@@ -29,6 +29,8 @@
 #endif
 #define STACK_SETS 16
 #define STACKS_PER_SET 4
+/* Learning takes a third of a walk's time, and is wasted on stacks that do not come again. */
+#define LEARN_ONE_OF 8 /* walks */
 #define FRAME_BITS 512
 /*
  * The frames of the program itself and of what calls it are between the stack pointer and the
@@ -190,9 +192,10 @@ __noinline __u64 emit_known_stack(SAMPLE_CONTEXT *ctx)
 		break;
 	}
 	id = emit_kernel_stack(s, ctx);
+	if (!id || bpf_get_prandom_u32() % LEARN_ONE_OF)
+		return id;
 	if (i == STACKS_PER_SET)
 		i = k->next[set]++;
-	if (id)
-		learn_stack(k, &k->sets[set][i % STACKS_PER_SET], n_words, s);
+	learn_stack(k, &k->sets[set][i % STACKS_PER_SET], n_words, s);
 	return id;
 }
