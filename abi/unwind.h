@@ -165,6 +165,7 @@ _Static_assert(sizeof(struct unwind_binary) == UNWIND_LINE_BYTES, "binary");
 
 enum unwind_mapping_flags {
 	UNWIND_MAPPING_FP = 1, /* no table: code in anonymous memory, try the frame-pointer chain */
+	UNWIND_MAPPING_UNKNOWN = 2,    /* BPF only: no mapping is known, but a runtime may own it */
 	UNWIND_MAPPING_RUNTIME = 0xf0, /* enum runtime_id of the runtime whose walker runs first */
 };
 #define UNWIND_MAPPING_RUNTIME_SHIFT 4

@@ -220,13 +220,17 @@ static void find_jits(struct runtimes *r, const struct procman_process *p)
 {
 	memset(r->jits, 0, sizeof(r->jits));
 	for (u32 i = 0; i < p->n; i++) {
+		const struct runtime_ops *ops;
 		u32 runtime;
 
 		if (!is_segment(&p->mappings[i]))
 			continue;
 		runtime = marked_runtime(runtimes_binary(r, p->mappings[i].binary));
+		ops = runtime_table[runtime].ops;
 		for (u32 k = 0; runtime && k < JIT_MEMORY_N; k++)
-			if (!r->jits[k] && runtime_table[runtime].ops->jit_memory & 1u << k)
+			if (ops->jit_memory & 1u << k &&
+			    (!r->jits[k] ||
+			     (!ops->library && runtime_table[r->jits[k]].ops->library)))
 				r->jits[k] = runtime;
 	}
 }
@@ -256,9 +260,12 @@ u32 runtimes_of_mapping(struct runtimes *r, const struct procman_process *p,
 
 /* ---- processes ---- */
 
+/* Whether the memory that the JIT has reserved is determined by the process's mappings. */
 static bool has_anonymous_jit(u32 runtime)
 {
-	return runtime_table[runtime].ops->jit_memory & 1u << JIT_MEMORY_ANON;
+	const struct runtime_ops *ops = runtime_table[runtime].ops;
+
+	return ops->jit_memory & 1u << JIT_MEMORY_ANON && !ops->library;
 }
 
 static u64 key_of(u64 image, u32 runtime)
@@ -490,7 +497,8 @@ bool runtimes_in_process(struct runtimes *r, const struct procman_process *p)
 	const struct native_runtime_ops *native;
 
 	for (u32 i = 1; i < RUNTIME_N; i++)
-		if (runtimes_attached(r, p->image, i) || map_get(&r->waiting, key_of(p->image, i)))
+		if (!runtime_table[i].ops->library && (runtimes_attached(r, p->image, i) ||
+						       map_get(&r->waiting, key_of(p->image, i))))
 			return true;
 	return find_native(r, p, &native);
 }
@@ -518,7 +526,7 @@ bool runtimes_identify(struct runtimes *r, const struct procman_process *p,
 		const struct runtime_ops *ops =
 			k && k->claimed ? runtime_table[k->claimed].ops : NULL;
 
-		if (!ops)
+		if (!ops || ops->library)
 			continue;
 		ret->name = ops->otel_name;
 		if (k->runtime && ops->otel_version)

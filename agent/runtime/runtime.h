@@ -123,6 +123,10 @@ struct runtime_ops {
 	/* The mappings of its own binary are not marked: rows lead through all of the code
 	 * there. */
 	bool native_text;
+	/* A library for programs in any language. It does not make its process one of a runtime,
+	 * and the memory of its JIT is what the JIT of no other runtime in the process claims.
+	 * otel_name is NULL. */
+	bool library;
 };
 
 /* A task of a runtime that waits, while no thread runs it: a goroutine. */

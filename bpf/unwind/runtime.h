@@ -131,7 +131,8 @@ __noinline int runtime_unmapped(void)
 		s->walk.mapping = (struct unwind_mapping){
 			.start = pc & ~4095ULL,
 			.end = (pc & ~4095ULL) + 4096,
-			.file = id << UNWIND_MAPPING_RUNTIME_SHIFT | UNWIND_MAPPING_FP,
+			.file = id << UNWIND_MAPPING_RUNTIME_SHIFT | UNWIND_MAPPING_FP |
+				UNWIND_MAPPING_UNKNOWN,
 		};
 		s->walk.have_mapping = 1;
 		return (int)id;

@@ -43,7 +43,7 @@ static __u32 host_n_lines;
 static struct {
 	const void *map;
 	__u64 value[1024];
-} host_buffers[8];
+} host_buffers[16];
 
 static __noinline void *host_lookup(const void *map, const void *key)
 {
