@@ -246,6 +246,47 @@ def test_chains(php, chains):
     assert set(CHAINS) - FREED <= set(seen), "chains never seen whole"
 
 
+REGEX = "[regular expression]"
+# Chains to code that PCRE2's JIT has compiled. C code is between the last function and the code.
+EXPRESSIONS = [
+    ["{main}", "matching", "preg_match", REGEX],
+    ["{main}", "Replaces::round", "preg_replace_callback", REGEX],
+    ["{main}", "Replaces::round", "preg_replace_callback", "Replaces::replacement", "inside", "preg_match_all", REGEX],
+]
+
+
+@pytest.mark.sample("8.2-plain")
+def test_regular_expressions(culprit, php, tmp_path):
+    """Code of PCRE2's JIT that PHP has called, and that PHP which C code has called back has called."""
+    process = php.start(php.place("regex.php"))
+    try:
+        assert process.stdout.readline() == "ready\n"
+        wait_for_cpu(process.pid, 0.5)
+        stacks, truncated = profile(culprit, process.pid, tmp_path)
+    finally:
+        process.kill()
+        process.wait()
+    lines = marked_lines(os.path.join(HERE, "php/regex.php"))
+    known = {name for chain in EXPRESSIONS for name in chain}
+    seen, wrong = Counter(), []
+    for stack, n in stacks.items():
+        part = [f for f in stack if f.name in known]
+        names = [f.name for f in part]
+        fits = [chain[:len(names)] == names for chain in EXPRESSIONS]
+        if not any(fits) or any(f.line not in lines[f.name.rpartition("::")[2].strip("{}")]
+                                for f in part[:-1] if f.file):
+            wrong.append((n, part))
+        elif names[-1] == REGEX:
+            before = stack[stack.index(part[-1]) - 1].name
+            assert re.match(r"pcre2_|libpcre2-8\.so", before), stack
+            seen[names[-2]] += n
+    total = sum(stacks.values())
+    print(f"{php.build}: {total} samples, {truncated} truncated, in regular expressions: {dict(seen)}, wrong: {len(wrong)}")
+    assert not wrong, wrong[:3]
+    assert len(seen) == len(EXPRESSIONS) and sum(seen.values()) > 0.3 * total, seen
+    assert truncated <= 0.005 * total
+
+
 def theirs(trace):
     """The stack that debug_backtrace() returned, root first. An entry's file and line are its caller's position."""
     out = []

@@ -31,6 +31,7 @@ APACHE = "dash coreutils apache2 libapache2-mod-perl2"
 NGINX = "dash coreutils nginx-light libnginx-mod-http-lua libnginx-mod-http-perl lua-cjson lua-lpeg"
 PHP = "dash coreutils sed grep php8.2-fpm php8.2-cli php8.2-mysql php8.2-xml php8.2-mbstring php8.2-zip phpmyadmin " \
       "mariadb-server nginx-light"
+COMPOSER = "dash coreutils grep composer php8.2-cli"
 RUBY = "dash coreutils ruby ruby-sinatra puma jekyll ruby-bundler"
 PROSODY = "dash coreutils prosody lua-expat python3"
 RABBITMQ = "dash coreutils sed grep gawk hostname procps rabbitmq-server python3-pika"
@@ -73,6 +74,8 @@ SERVERS = {
 COMMANDS = {
     "ffi": Command(PHP, "ffi.php", "exec php8.2 -n -d extension=ffi -d ffi.enable=1 /tmp/ffi.php 5", "php.*",
                    {"sort_by_digest": 0.8, "qsort": 0.5, "compare": 0.5, "digest": 0.2}),
+    "composer": Command(COMPOSER, "composer.sh", "exec sh /tmp/composer.sh", "php.*",
+                        {"Composer\\ClassMapGenerator\\PhpFileParser::findClasses": 0.3, "[regular expression]": 0.01}),
     "jekyll": Command(RUBY, "jekyll.sh", "exec sh /tmp/jekyll.sh", "jekyll.*", {"render_document": 0.1, "render_liquid": 0.05}),
     "bundle_install": Command(RUBY, "bundle.sh", "exec sh /tmp/bundle.sh", "bundle.*|ruby.*", {"install": 0.05}),
 }
