@@ -32,6 +32,7 @@ NGINX = "dash coreutils nginx-light libnginx-mod-http-lua libnginx-mod-http-perl
 PHP = "dash coreutils sed grep php8.2-fpm php8.2-cli php8.2-mysql php8.2-xml php8.2-mbstring php8.2-zip phpmyadmin " \
       "mariadb-server nginx-light"
 COMPOSER = "dash coreutils grep composer php8.2-cli"
+ERLANG = "dash coreutils sed grep elixir rebar3 erlang-base erlang-dev"
 RUBY = "dash coreutils ruby ruby-sinatra puma jekyll ruby-bundler"
 PROSODY = "dash coreutils prosody lua-expat python3"
 RABBITMQ = "dash coreutils sed grep gawk hostname procps rabbitmq-server python3-pika"
@@ -76,6 +77,10 @@ COMMANDS = {
                    {"sort_by_digest": 0.8, "qsort": 0.5, "compare": 0.5, "digest": 0.2}),
     "composer": Command(COMPOSER, "composer.sh", "exec sh /tmp/composer.sh", "php.*",
                         {"Composer\\ClassMapGenerator\\PhpFileParser::findClasses": 0.3, "[regular expression]": 0.01}),
+    "mix": Command(ERLANG, "mix.sh", "exec sh /tmp/mix.sh", "beam.smp",
+                   {"elixir_erl_compiler:compile/3": 0.2, "beam_ssa_opt:module/2": 0.1}),
+    "rebar3": Command(ERLANG, "rebar3.sh", "exec sh /tmp/rebar3.sh", "beam.smp",
+                      {"rebar_compiler:compile_worker/2": 0.2, "beam_ssa_opt:module/2": 0.1}),
     "jekyll": Command(RUBY, "jekyll.sh", "exec sh /tmp/jekyll.sh", "jekyll.*", {"render_document": 0.1, "render_liquid": 0.05}),
     "bundle_install": Command(RUBY, "bundle.sh", "exec sh /tmp/bundle.sh", "bundle.*|ruby.*", {"install": 0.05}),
 }

@@ -3,7 +3,8 @@
  * Finds the layout of the emulator's structs in the data of a running emulator. The relations that
  * the fields must have, by struct:
  *
- *	ranges		three times modules, n ≤ allocated, a pointer into `modules`
+ *	ranges		three times modules, n ≤ allocated, a pointer into `modules`; an unused
+ *			copy has no modules
  *	code header	n functions, whose pointers rise, are in the module's code, and lead to
  *			names of one module
  *	atom		the first two atoms are `false` and `true`
@@ -48,26 +49,58 @@ static bool are_ranges(const u64 *words)
 	       (mid - modules) / 16 <= n;
 }
 
+/* Whether it is a copy that the emulator has not used yet, or is filling. */
+static bool are_unused(const u64 *words)
+{
+	u64 modules = words[0], n = words[1], allocated = words[2];
+
+	return n <= allocated && allocated <= BEAM_MAX_RANGES && !modules == !allocated &&
+	       !(modules & 7) && (!words[3] || modules);
+}
+
+/* Whether the three copies can be here, of which the emulator uses the one of number `active`. */
+static bool are_copies(const struct beam_memory *m, const u64 *words, u32 active)
+{
+	u64 first[4];
+
+	for (u32 i = 0; i < 3; i++)
+		if (!are_ranges(&words[4 * i]) && (i == active || !are_unused(&words[4 * i])))
+			return false;
+	return read_words(m, words[4 * active], first, 4) == 0 && first[0] < first[1] &&
+	       first[1] <= first[2] && first[2] < first[3];
+}
+
+/*
+ * While the emulator starts, it uses one copy, and soon all three. Then only one place may fit,
+ * because what is next to the copies may look like one that was not used yet.
+ */
 static int find_ranges(const struct beam_memory *m, struct beam_layout *ret)
 {
-	u64 words[2 * NEAR_RANGES / 8], first[4];
+	u64 words[2 * NEAR_RANGES / 8];
 	u64 start = m->l->near_ranges - NEAR_RANGES;
 	bool failed = false;
-	u32 active = runtime_u32(m->memory, m->bias + m->l->code_index, &failed);
+	u32 active = runtime_u32(m->memory, m->bias + m->l->code_index, &failed), n = 0, found = 0;
 
 	if (failed || active > 2 || read_words(m, m->bias + start, words, ARRAY_SIZE(words)) < 0)
 		return -EAGAIN;
-	/* While the emulator starts, it loads modules one by one and soon uses all three. */
 	for (u32 i = 0; i + 12 <= ARRAY_SIZE(words); i++) {
-		if (!are_ranges(&words[i]) || !are_ranges(&words[i + 4]) ||
-		    !are_ranges(&words[i + 8]) ||
-		    read_words(m, words[i + 4 * active], first, 4) < 0 || first[0] >= first[1] ||
-		    first[1] > first[2] || first[2] >= first[3])
+		bool all = true;
+
+		if (!are_copies(m, &words[i], active))
 			continue;
-		ret->ranges = start + 8ULL * i;
-		return 0;
+		for (u32 k = 0; k < 3; k++)
+			all = all && are_ranges(&words[i + 4 * k]);
+		if (all) {
+			ret->ranges = start + 8ULL * i;
+			return 0;
+		}
+		found = i;
+		n++;
 	}
-	return -EAGAIN;
+	if (n != 1)
+		return -EAGAIN;
+	ret->ranges = start + 8ULL * found;
+	return 0;
 }
 
 /* ---- beam_code_header ---- */
