@@ -80,7 +80,7 @@ _Static_assert(sizeof(struct record_stack) == 24, "record_stack");
 /* What a thread waits for, as far as BPF can tell. Unused bytes are 0. */
 enum wait_object_kind {
 	WAIT_OBJECT_NONE,
-	WAIT_OBJECT_FUTEX,
+	WAIT_OBJECT_LOCK,
 	WAIT_OBJECT_INET,  /* a socket's peer */
 	WAIT_OBJECT_INET6, /* likewise */
 	/* What waits is a task of a runtime, not a thread. Of user space only. */
@@ -90,8 +90,8 @@ enum wait_object_kind {
 struct wait_object {
 	__u16 kind;
 	__u16 port;	  /* INET: the peer's */
-	__u32 owner;	  /* FUTEX: the thread that held the lock when the wait began; 0: unknown */
-	__u64 address[2]; /* FUTEX: avma of the word; INET: 4 or 16 bytes;
+	__u32 owner;	  /* LOCK: the thread that held the lock when the wait began; 0: unknown */
+	__u64 address[2]; /* LOCK: avma of the lock; INET: 4 or 16 bytes;
 			   * TASK: its number, or 0 */
 };
 _Static_assert(sizeof(struct wait_object) == 24, "wait_object");
@@ -121,8 +121,15 @@ struct record_sample {
 	struct wait_object object;
 	__s64 bytes; /* the second value of a source that has one */
 	__u64 later; /* id of the record_later that completes the values; 0: they are complete */
+	/*
+	 * avma of a lock that the thread holds and for which others wait, 0: none is known; and the
+	 * parts of `value` and `queued` in which they did.
+	 */
+	__u64 holds;
+	__s64 held_value;
+	__s64 held_queued;
 };
-_Static_assert(sizeof(struct record_sample) == 192, "record_sample");
+_Static_assert(sizeof(struct record_sample) == 216, "record_sample");
 
 /* What an event has come to that was not over when it was sampled: adds to the sample's values. */
 struct record_later {
@@ -270,6 +277,7 @@ struct sampler_config {
 	__u32 whole_time; /* a clock's sample stands for what its thread has run since the last */
 	__u32 has_prev_state; /* sched_switch tells the state: since Linux 5.18 */
 	__u32 wakers;	      /* walk the stacks of those that wake others, too */
+	__u32 has_threads;    /* a source follows the scheduler: the map `threads` is kept */
 	__u32 n_fields;	      /* fields of the event that become attributes of samples */
 	__u32 page_shift;     /* log2 of the size of a page */
 	__u32 block;	      /* block-io: bits of enum block_has */

@@ -158,7 +158,7 @@ static int create_parts(struct pipeline *p, const struct pipeline_options *o,
 				    .arg = p};
 	int r = contexts_create(&co, &p->contexts);
 
-	sampler_runtime_fds(p->sampler, &ro.binaries_fd, &ro.processes_fd);
+	sampler_runtime_fds(p->sampler, &ro.binaries_fd, &ro.processes_fd, &ro.locks_fd);
 	if (r == 0)
 		r = runtimes_create(&ro, &p->runtimes);
 	if (r < 0)

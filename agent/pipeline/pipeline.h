@@ -49,8 +49,9 @@ struct pipeline_key {
 	u32 wait;		       /* enum wait */
 	u64 waker; /* number of one of the batch's `wakers`, from 1 on; 0: none */
 	struct wait_object object;
+	u64 holds; /* as in record_sample */
 };
-_Static_assert(sizeof(struct pipeline_key) == 64 + sizeof(struct sample_context) + 3 * sizeof(u64) +
+_Static_assert(sizeof(struct pipeline_key) == 64 + sizeof(struct sample_context) + 4 * sizeof(u64) +
 						      sizeof(struct wait_object),
 	       "padding in pipeline_key");
 

@@ -120,7 +120,7 @@ static void drop_sample(struct pipeline *p, u32 source)
 }
 
 static void count_part(struct pipeline *p, const struct record_sample *s, u32 stop, u32 wait,
-		       s64 value, u32 waker)
+		       s64 value, u32 waker, u64 holds)
 {
 	struct pipeline_entry e = {
 		.key = {.pid = s->pid,
@@ -131,7 +131,8 @@ static void count_part(struct pipeline *p, const struct record_sample *s, u32 st
 			.source = s->source,
 			.wait = wait,
 			.waker = waker,
-			.object = wait == s->wait ? s->object : (struct wait_object){}},
+			.object = wait == s->wait ? s->object : (struct wait_object){},
+			.holds = holds},
 		.count = 1,
 		.value = value,
 		.bytes = s->bytes,
@@ -179,6 +180,17 @@ static void count_part(struct pipeline *p, const struct record_sample *s, u32 st
 		later_expect(p, s->later, index, event);
 }
 
+/* Counts a time of which others waited for the thread's lock in the part `held`. */
+static void count_parts(struct pipeline *p, const struct record_sample *s, u32 stop, u32 wait,
+			s64 value, s64 held, u32 waker)
+{
+	held = MIN(MAX(held, 0), value);
+	if (held)
+		count_part(p, s, stop, wait, held, waker, s->holds);
+	if (!held || held < value)
+		count_part(p, s, stop, wait, value - held, waker, 0);
+}
+
 /*
  * Counts a sample. A wait has two parts: until what it waited for happened, and then until it ran.
  */
@@ -189,9 +201,10 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 		return;
 	}
 	if (s->value || !s->queued)
-		count_part(p, s, stop, s->wait, s->value, s->value ? wakers_join(p, s) : 0);
+		count_parts(p, s, stop, s->wait, s->value, s->held_value,
+			    s->value ? wakers_join(p, s) : 0);
 	if (s->queued)
-		count_part(p, s, stop, WAIT_RUNNABLE, s->queued, 0);
+		count_parts(p, s, stop, WAIT_RUNNABLE, s->queued, s->held_queued, 0);
 }
 
 /* Whether the batch contains the stacks and attributes of the sample. */

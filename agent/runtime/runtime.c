@@ -344,6 +344,20 @@ static void write_entry(struct runtimes *r, const struct procman_process *p, str
 			key.pid, runtime_table[key.runtime].name);
 }
 
+/* 1: the runtime may show its locks later. */
+static int attach_locks(struct runtimes *r, const struct runtime_target *t, struct attached *a)
+{
+	const struct runtime_ops *ops = runtime_table[a->binary->runtime].ops;
+	struct runtime_key key = {a->pid, a->binary->runtime};
+	struct runtime_lock lock = {.image = a->image};
+	int e = ops->attach_locks ? ops->attach_locks(t, a->binary->learned, &lock) : -ENOTSUP;
+
+	/* Without room for it the owners are not known, which is all that can be said. */
+	if (e == 0)
+		(void)update_bpf_map(r->options.locks_fd, &key, &lock);
+	return e == 1;
+}
+
 static void wait_for_more(struct runtimes *r, const struct procman_process *p, struct attached *a)
 {
 	a->n_tries = MIN(a->n_tries + 1, (u32)EARLY_TRIES);
@@ -388,7 +402,7 @@ static void attach_try(struct runtimes *r, const struct procman_process *p,
 		return;
 	}
 	a->done = true;
-	a->again = e > 0;
+	a->again = attach_locks(r, &t, a) || e > 0;
 	write_entry(r, p, a);
 	if (a->again && a->in_map)
 		wait_for_more(r, p, a);
@@ -409,6 +423,8 @@ static void end_walks(struct runtimes *r, struct attached *a, u32 runtime)
 
 	if (a->in_map)
 		bpf_map_delete_elem(r->options.processes_fd, &key);
+	if (a->in_map && r->options.locks_fd >= 0)
+		bpf_map_delete_elem(r->options.locks_fd, &key);
 	a->in_map = false;
 }
 

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "abi/runtime.h"
+#include "abi/runtime_lock.h"
 #include "abi/vocab.h"
 #include "agent/procman/procman.h"
 #include "base/arena.h"
@@ -95,6 +96,10 @@ struct runtime_ops {
 	 * attach() will be called again, because more will be known. */
 	int (*attach)(const struct runtime_target *t, const void *learned,
 		      struct runtime_process *ret);
+	/* Fills ret->room with what tells the owners of the runtime's locks. 1: it may be known
+	 * later, and attach() will be called again; -ENOTSUP: never. May be NULL. */
+	int (*attach_locks)(const struct runtime_target *t, const void *learned,
+			    struct runtime_lock *ret);
 	/* Names a frame by the two words that the walker sent; texts go into ret->arena. -ESTALE:
 	 * the object is not the one that the walker saw; -ENOMEM; other errors: it could not be
 	 * read. */
@@ -198,6 +203,7 @@ struct runtimes_options {
 	/* BPF maps, borrowed; -1: describe only. */
 	int binaries_fd;  /* struct runtime_binary by index */
 	int processes_fd; /* struct runtime_process by struct runtime_key */
+	int locks_fd;	  /* struct runtime_lock, likewise */
 	/* Called when learning a binary whose mappings are marked has failed. May be NULL. */
 	void (*unmark)(void *arg, u32 file_id);
 	void *arg;

@@ -207,18 +207,24 @@ static bool use_obi(struct sampler *s)
 	return bpf_map__reuse_fd(map, fd) == 0;
 }
 
+static bool follows_threads(const struct sampler *s)
+{
+	for (u32 i = 0; i < s->n_sources; i++)
+		if (s->sources[i].row->value == SOURCE_VALUE_DURATION)
+			return true;
+	return false;
+}
+
 /* Threads whose time is followed; for twice as many as there are now. */
 static void size_threads(struct sampler *s)
 {
 	struct bpf_map *threads = shared_map(s, "threads");
 	struct sysinfo now = {};
-	bool follows = false;
 
-	for (u32 i = 0; i < s->n_sources; i++)
-		follows |= s->sources[i].row->value == SOURCE_VALUE_DURATION;
-	if (!threads || !follows || sysinfo(&now) < 0)
+	if (!threads || !follows_threads(s) || sysinfo(&now) < 0)
 		return;
 	bpf_map__set_max_entries(threads, MAX(2U * now.procs, MIN_THREADS));
+	bpf_map__set_max_entries(shared_map(s, "thread_ids"), MAX(2U * now.procs, MIN_THREADS));
 }
 
 /* Before sizes are chosen: how many processes the maps that all sources share have room for. */
@@ -227,6 +233,7 @@ static void size_process_maps(struct sampler *s, const struct sampler_options *o
 {
 	struct bpf_map *processes = shared_map(s, "processes");
 	struct bpf_map *runtimes = shared_map(s, "runtime_processes");
+	struct bpf_map *locks = shared_map(s, "runtime_locks");
 
 	bpf_map__set_max_entries(processes, process_entries(f->hash_on_demand));
 	size_threads(s);
@@ -237,6 +244,8 @@ static void size_process_maps(struct sampler *s, const struct sampler_options *o
 	bpf_map__set_map_flags(processes, BPF_F_NO_PREALLOC);
 	bpf_map__set_map_flags(runtimes, BPF_F_NO_PREALLOC);
 	bpf_map__set_max_entries(runtimes, RUNTIMES_ON_DEMAND);
+	bpf_map__set_map_flags(locks, BPF_F_NO_PREALLOC);
+	bpf_map__set_max_entries(locks, RUNTIMES_ON_DEMAND);
 }
 
 static void size_rings(struct sampler *s)
@@ -268,6 +277,7 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 		.skip_kthreads = o->whole_time || from->row->filter == SOURCE_FILTER_KTHREADS,
 		.whole_time = o->whole_time,
 		.wakers = from->wakers,
+		.has_threads = follows_threads(s),
 		.has_prev_state = from->has_prev_state,
 		.n_fields = from->n_fields,
 		.budget_ns = (u64)((o->budget > 0 ? o->budget : SAMPLER_DEFAULT_BUDGET) *
@@ -678,10 +688,12 @@ int sampler_processes_fd(const struct sampler *s)
 	return shared_fd(s, "processes");
 }
 
-void sampler_runtime_fds(const struct sampler *s, int *ret_binaries, int *ret_processes)
+void sampler_runtime_fds(const struct sampler *s, int *ret_binaries, int *ret_processes,
+			 int *ret_locks)
 {
 	*ret_binaries = shared_fd(s, "runtime_binaries");
 	*ret_processes = shared_fd(s, "runtime_processes");
+	*ret_locks = shared_fd(s, "runtime_locks");
 }
 
 int sampler_contexts_fd(const struct sampler *s)

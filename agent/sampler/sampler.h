@@ -128,7 +128,8 @@ const char *sampler_event_at(size_t i, const char **ret_help);
 int sampler_arena_fd(const struct sampler *s);
 int sampler_processes_fd(const struct sampler *s);
 /* The maps for struct runtimes_options. */
-void sampler_runtime_fds(const struct sampler *s, int *ret_binaries, int *ret_processes);
+void sampler_runtime_fds(const struct sampler *s, int *ret_binaries, int *ret_processes,
+			 int *ret_locks);
 /* The map for struct contexts_options; the second function sets how many processes are in it. */
 int sampler_contexts_fd(const struct sampler *s);
 void sampler_set_contexts(struct sampler *s, u32 n);

@@ -566,7 +566,8 @@ static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *re
 		r = append_stack(m, e->key.user_stack, e->key.image);
 	if (r < 0)
 		return r;
-	if (m->wait == WAIT_LOCK || m->wait == WAIT_POLL || is_task(e))
+	/* A lock that somebody has is one whatever the functions around it are for. */
+	if ((m->wait == WAIT_LOCK && !e->key.object.owner) || m->wait == WAIT_POLL || is_task(e))
 		m->wait = wait_of_stack(m, first, m->wait);
 	if (is_task(e))
 		r = append_note(m, "[goroutine]");
@@ -585,7 +586,7 @@ static bool has_label(const struct context_label *labels, u32 n, const char *nam
 	return false;
 }
 
-#define WAIT_LABELS 3
+#define WAIT_LABELS 4
 
 static int add_label(struct profile *p, const char *name, const char *value,
 		     struct profile_label *labels, u32 *n)
@@ -595,7 +596,16 @@ static int add_label(struct profile *p, const char *name, const char *value,
 	return r < 0 ? r : add_text(p, value, &labels[(*n)++].value);
 }
 
-/* At most WAIT_LABELS: what the thread waited for, which one, and who had it. */
+static int lock_label(struct profile *p, const char *name, u64 address,
+		      struct profile_label *labels, u32 *n)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "0x%llx", (unsigned long long)address);
+	return add_label(p, name, text, labels, n);
+}
+
+/* What the thread waited for, which one, and who had it. */
 static int wait_labels(struct making *m, const struct pipeline_key *key,
 		       struct profile_label *labels, u32 *n)
 {
@@ -607,10 +617,9 @@ static int wait_labels(struct making *m, const struct pipeline_key *key,
 	if (m->wait == WAIT_IDLE)
 		return r;
 	switch (o->kind) {
-	case WAIT_OBJECT_FUTEX:
-		snprintf(text, sizeof(text), "0x%llx", o->address[0]);
+	case WAIT_OBJECT_LOCK:
 		if (r == 0)
-			r = add_label(p, "lock", text, labels, n);
+			r = lock_label(p, "lock", o->address[0], labels, n);
 		snprintf(text, sizeof(text), "%u", o->owner);
 		return r < 0 || !o->owner ? r : add_label(p, "owner", text, labels, n);
 	case WAIT_OBJECT_TASK:
@@ -641,8 +650,11 @@ static int entry_attributes(struct making *m, const struct pipeline_entry *e, u3
 	u32 n = 0;
 	int r = 0;
 
+	/* At most WAIT_LABELS. */
 	if (m->wait)
 		r = wait_labels(m, &e->key, labels, &n);
+	if (r == 0 && e->key.holds)
+		r = lock_label(m->profile, "holds", e->key.holds, labels, &n);
 	for (u32 i = 0; i < n_all && r == 0; i++) {
 		if (i >= n_event && has_label(said, n_event, said[i].name))
 			continue;

@@ -29,6 +29,16 @@ struct thread_struct {
 };
 #endif
 
+/* The id of a thread in each PID namespace that knows it: numbers[level] in its own. */
+struct upid {
+	int nr;
+};
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+};
+
 struct inode {
 	unsigned short i_mode;
 };
@@ -122,6 +132,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	unsigned long long start_time;
+	struct pid *thread_pid;
 	unsigned long long self_exec_id; /* u64 since Linux 5.7, commit d1e7fd6462ca */
 	struct mm_struct *mm;
 	struct task_struct *group_leader;

@@ -13,6 +13,7 @@
 /* clang-format on */
 
 #include "abi/runtime.h"
+#include "abi/runtime_lock.h"
 #include "abi/sample.h"
 
 /* Set between open and load; the verifier removes code that the values rule out. */
@@ -100,6 +101,14 @@ struct {
 	__type(key, struct runtime_key);
 	__type(value, struct runtime_process);
 } runtime_processes SEC(".maps");
+
+/* What is known about locks of runtimes, by user space; as large as runtime_processes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct runtime_key);
+	__type(value, struct runtime_lock);
+} runtime_locks SEC(".maps");
 
 /*
  * id ^ epoch of each stack or attribute set that BPF sent in this epoch, direct-mapped by the id's

@@ -184,6 +184,15 @@ static __always_inline void object_of_socket(struct file *f, struct wait_object 
 	ret->port = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
 }
 
+/* What was found out about the lock when the wait began. */
+static __always_inline void object_of_lock(struct wait_object *o, __u64 lock, __u32 owner)
+{
+	if (o->kind != WAIT_OBJECT_LOCK || !lock)
+		return;
+	o->address[0] = lock;
+	o->owner = owner;
+}
+
 /* The first of an epoll's files that are ready. */
 static __always_inline struct file *ready_file(struct file *epoll)
 {
@@ -207,7 +216,7 @@ static __always_inline void wait_find_object(struct task_struct *task, enum wait
 	struct file *f = NULL;
 
 	if (wait == WAIT_LOCK && nr == NR_futex) {
-		ret->kind = WAIT_OBJECT_FUTEX;
+		ret->kind = WAIT_OBJECT_LOCK;
 		ret->address[0] = arg0;
 	} else if (wait == WAIT_NETWORK) {
 		f = task_file(task, arg0);
@@ -217,23 +226,6 @@ static __always_inline void wait_find_object(struct task_struct *task, enum wait
 	}
 	if (f)
 		object_of_socket(f, ret);
-}
-
-/*
- * A thread that holds a lock of glibc, of which `word` is the futex: the words that may contain its
- * tid. A mutex has its owner 8 bytes behind the lock (sysdeps/nptl/bits/struct_mutex.h); a rwlock
- * its writer 16 or 12 bytes behind the word on which others wait (struct_rwlock.h, x86-64 and
- * generic 64-bit layout). The caller checks whether a number is a thread of the process.
- */
-#define LOCK_OWNERS 3
-static __always_inline void lock_owners(__u64 word, __u32 ret[LOCK_OWNERS])
-{
-	__u32 behind[5] = {};
-
-	bpf_probe_read_user(behind, sizeof(behind), (const void *)word);
-	ret[0] = behind[2];
-	ret[1] = behind[4];
-	ret[2] = behind[3];
 }
 
 /* Of a thread in the system call `nr`, whose first argument is `arg0`. */

@@ -8,6 +8,8 @@
 #define SAMPLE_SECTION "perf_event"
 #define SAMPLE_CONTEXT struct bpf_perf_event_data
 #define SAMPLE_RESULT 0
+#define SAMPLE_HOLDS held_now
+#include "bpf/lib/held.h"
 #include "bpf/lib/threads.h"
 #include "bpf/prog/sample.h"
 

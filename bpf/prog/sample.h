@@ -14,6 +14,8 @@
  *	SAMPLE_KERNEL_STACK	(s, ctx) sends the kernel's stack and returns its id; not defined:
  *			emit_kernel_stack
  *	SAMPLE_WANTS	(s, task, tgid) tells whether the event is recorded; not defined: is_wanted
+ *	SAMPLE_HOLDS	(tid) tells the lock that the thread holds and for which others wait; not
+ *			defined: 0
  *	SAMPLE_ATTRIBUTES	(s, ctx) reads and sends the event's own attributes
  *			(bpf/context/attributes.h); not defined if the source has none
  *
@@ -48,6 +50,9 @@ char LICENSE[] SEC("license") = "GPL";
 #endif
 #ifndef SAMPLE_KERNEL_STACK
 #define SAMPLE_KERNEL_STACK emit_kernel_stack
+#endif
+#ifndef SAMPLE_HOLDS
+#define SAMPLE_HOLDS(tid) 0
 #endif
 #ifndef SAMPLE_FINISH
 #define SAMPLE_FINISH(s)
@@ -173,6 +178,9 @@ static __always_inline void fill_sample(struct record_sample *out, struct task_s
 	out->object = (struct wait_object){};
 	out->bytes = 0;
 	out->later = 0;
+	out->holds = 0;
+	out->held_value = 0;
+	out->held_queued = 0;
 	out->wait = config.whole_time ? WAIT_RUNNING : WAIT_NONE;
 	out->context = (struct sample_context){};
 	task_comm(task, out->comm);
@@ -205,6 +213,8 @@ static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt
 	s = taken;
 	row_cache_take(s);
 	fill_sample(&s->out.sample, task, tgid, value);
+	s->out.sample.holds = SAMPLE_HOLDS(s->out.sample.tid);
+	s->out.sample.held_value = s->out.sample.holds ? value : 0;
 	s->syscall_nr = -1;
 #ifdef SAMPLE_ATTRIBUTES
 	SAMPLE_ATTRIBUTES(s, ctx);

@@ -41,16 +41,21 @@ static __attribute__((always_inline)) bool wants(struct scratch *s, struct task_
 #include "bpf/lib/known_stack.h"
 #define SAMPLE_KERNEL_STACK(s, ctx) emit_known_stack(ctx)
 #endif
+#include "bpf/lib/held.h"
 #include "bpf/lib/threads.h"
 #include "bpf/lib/wait.h"
 #include "bpf/prog/sample.h"
 
+#include "bpf/prog/owner.h" /* after sample.h, whose macros are defined above */
+
 #define INTERRUPT_FRAMES 48
+#define STILL_MIN_NS 5000000000 /* a thread that sleeps so long is told before it wakes */
 
 /* The wait that has just ended on this CPU, the wake-up that goes on, and the CPU's budget. */
 struct ended {
 	__u64 blocked_ns, queued_ns;
 	__u64 woken_ns;
+	__u64 lock;
 	__u32 tid; /* 0: none */
 	__u32 state;
 	__u32 owner;
@@ -125,8 +130,8 @@ static __always_inline void new_window(struct ended *e, __u64 now)
 	e->window_ns = now;
 }
 
-/* Sends time of a thread that belongs to no stack. */
-static __always_inline void emit_rest(struct task_struct *task, __u64 ns, enum wait wait)
+/* Sends time of a thread that belongs to no stack. Not inline: the record is half of a stack. */
+static __noinline void emit_rest(struct task_struct *task, __u64 ns, enum wait wait)
 {
 	struct record_sample r = {
 		.type = RECORD_SAMPLE,
@@ -191,23 +196,13 @@ static __always_inline void end_unheard(struct thread *t, __u64 switched, __u64 
 	}
 }
 
-/* The thread that holds the lock for which the current thread is about to wait; 0: unknown. */
-static __always_inline __u32 find_owner(struct task_struct *task, __u32 tgid)
+/* Notes the lock for which the current thread is about to wait; before, it waited for `last`. */
+static __always_inline void find_lock(struct task_struct *task, __u64 last)
 {
-	__u32 tids[LOCK_OWNERS];
 	struct syscall call = {.nr = -1};
 
-	if (task_syscall(task, &call) < 0 || call.nr != NR_futex)
-		return 0;
-	lock_owners(call.arg0, tids);
-#pragma unroll
-	for (int i = 0; i < LOCK_OWNERS; i++) {
-		const struct thread *t = bpf_map_lookup_elem(&threads, &tids[i]);
-
-		if (t && t->tgid == tgid)
-			return tids[i];
-	}
-	return 0;
+	if (task_syscall(task, &call) == 0 && call.nr == NR_futex)
+		note_lock(call.arg0, last);
 }
 
 static __always_inline void leave_cpu(struct task_struct *task, __u32 state, __u64 now,
@@ -215,6 +210,7 @@ static __always_inline void leave_cpu(struct task_struct *task, __u32 state, __u
 {
 	__u32 tid = (__u32)task->pid;
 	struct thread *t = thread_get(tid, task->start_time, 1, begin);
+	__u64 last;
 
 	if (!t)
 		return;
@@ -226,7 +222,7 @@ static __always_inline void leave_cpu(struct task_struct *task, __u32 state, __u
 	if (state & STATE_DEAD) {
 		if (begin && t->is_wanted)
 			emit_rests(task, t);
-		bpf_map_delete_elem(&threads, &tid);
+		thread_forget(t, tid);
 		return;
 	}
 	t->running = 0;
@@ -237,7 +233,13 @@ static __always_inline void leave_cpu(struct task_struct *task, __u32 state, __u
 	t->since_ns = now;
 	t->left_ns = now;
 	t->tgid = (__u32)task->tgid;
-	t->owner = state && t->is_wanted && begin ? find_owner(task, t->tgid) : 0;
+	last = t->lock;
+	t->lock = 0;
+	t->owner = 0;
+	if (!t->own_id)
+		thread_name(task, t, tid);
+	if (state && t->is_wanted && begin)
+		find_lock(task, last);
 }
 
 /* A random number from 1 to n. */
@@ -291,6 +293,7 @@ static __always_inline void take_cpu(struct ended *e, struct task_struct *task, 
 	e->blocked_ns = t->chosen_ns;
 	e->woken_ns = t->woken_ns;
 	t->chosen_ns = 0;
+	t->ended_ns = t->woken_ns;
 	t->woken_ns = 0;
 	t->running = 1;
 	t->since_ns = now;
@@ -304,6 +307,7 @@ static __always_inline void take_cpu(struct ended *e, struct task_struct *task, 
 	}
 	e->queued_ns = choose(e, &t->queued, now - from);
 	e->state = t->state;
+	e->lock = t->lock;
 	e->owner = t->owner;
 	e->tid = t->is_wanted && (e->blocked_ns || e->queued_ns) ? tid : 0;
 }
@@ -382,6 +386,29 @@ static __always_inline bool wants(struct scratch *s, struct task_struct *task, _
 	return (e && e->is_waker) || is_wanted(s, task, tgid);
 }
 
+/* The parts of the current thread's wait in which others waited for a lock that it holds. */
+static __always_inline void find_held(struct record_sample *r)
+{
+	struct thread *t = bpf_map_lookup_elem(&threads, &r->tid);
+	__u64 begin, since;
+
+	if (!t || !t->held.lock)
+		return;
+	r->holds = held_now(r->tid);
+	if (!r->holds)
+		return;
+	since = t->held.since_ns;
+	begin = t->left_ns;
+	if (r->woken_ns) {
+		/* Of a long wait a part may have been told before. */
+		if (r->woken_ns - begin >= STILL_MIN_NS && r->woken_ns > (__u64)r->value)
+			begin = r->woken_ns - (__u64)r->value;
+		r->held_value = part_since(r->value, begin, r->woken_ns, since);
+		begin = r->woken_ns;
+	}
+	r->held_queued = part_since(r->queued, begin, r->time_ns, since);
+}
+
 static __always_inline void finish_walk(struct scratch *s)
 {
 	struct record_sample *r = &s->out.sample;
@@ -402,7 +429,8 @@ static __always_inline void finish_walk(struct scratch *s)
 			wait_category(task_current(), e->state, s->syscall_nr, s->first.WAIT_ARG0);
 		wait_find_object(task_current(), r->wait, s->syscall_nr, s->first.WAIT_ARG0,
 				 &r->object);
-		r->object.owner = e->owner;
+		object_of_lock(&r->object, e->lock, e->owner);
+		find_held(r);
 	}
 	budget_adjust(e, s);
 }
@@ -572,9 +600,23 @@ static __always_inline __u64 emit_stack_of(struct scratch *s, struct task_struct
 	return bytes > 0 ? emit_kernel_frames(s, bytes) : 0;
 }
 
-/* Sends a thread that sleeps. User space reads its memory. */
+/*
+ * The same as find_held() for a thread that sleeps until after `to`. What it has, it keeps while it
+ * sleeps; its memory cannot be read here.
+ */
+static __always_inline void find_kept(struct record_sample *r, const struct thread *t, __u64 to)
+{
+	__u64 since = t->held.since_ns, from = to - (__u64)r->value;
+
+	if (!t->held.lock || since < t->left_ns || !held_is_wanted(t, r->tid))
+		return;
+	r->holds = t->held.lock;
+	r->held_value = part_since(r->value, from, to, since);
+}
+
+/* Sends a thread that sleeps at `to`. User space reads its memory. */
 static __always_inline void emit_asleep(struct scratch *s, struct task_struct *task, __u64 blocked,
-					__u64 queued, const struct thread *t)
+					__u64 queued, const struct thread *t, __u64 to)
 {
 	struct record_deferred *d = &s->out;
 	struct syscall call = {.nr = -1};
@@ -593,7 +635,9 @@ static __always_inline void emit_asleep(struct scratch *s, struct task_struct *t
 	}
 	d->sample.wait = wait_category(task, t->state, call.nr, d->regs.WAIT_ARG0);
 	wait_find_object(task, d->sample.wait, call.nr, d->regs.WAIT_ARG0, &d->sample.object);
-	d->sample.object.owner = t->owner;
+	object_of_lock(&d->sample.object, t->lock, t->owner);
+	if (!queued)
+		find_kept(&d->sample, t, to);
 	d->stop = stop == WALK_GO ? STOP_UNKNOWN_PROCESS : (__u32)stop;
 	d->n_copies = 0;
 	d->level = 0;
@@ -613,7 +657,6 @@ struct bpf_iter__task {
 	struct task_struct *task;
 } __attribute__((preserve_access_index));
 
-#define STILL_MIN_NS 5000000000
 #define STILL_MAX_S 45
 
 /*
@@ -630,7 +673,7 @@ static __always_inline void tell_sleeper(struct scratch *s, struct task_struct *
 	if (t->running || !t->state || t->woken_ns || now < from + (gap < most ? gap : most))
 		return;
 	if (since_replace(t, old, now))
-		emit_asleep(s, task, now - from, 0, t);
+		emit_asleep(s, task, now - from, 0, t, now);
 }
 
 /*
@@ -655,6 +698,10 @@ int asleep(struct bpf_iter__task *ctx)
 	t = thread_get(tid, task->start_time, !task_state(task), span.begin);
 	if (!t || task_state(task) & STATE_DEAD)
 		return 0;
+	/* It may have a lock, and not have left its CPU yet. */
+	t->tgid = (__u32)task->tgid;
+	if (!t->own_id)
+		thread_name(task, t, tid);
 	if (!span.end) {
 		tell_sleeper(s, task, t, span.begin);
 		bpf_seq_write(ctx->meta->seq, "", 1);
@@ -667,7 +714,7 @@ int asleep(struct bpf_iter__task *ctx)
 		woken = t->woken_ns ? later(t->woken_ns, from) : t->state ? span.end : from;
 		/* What is blocked no longer has been chosen or left out. */
 		blocked = t->woken_ns ? t->chosen_ns : woken - from;
-		emit_asleep(s, task, blocked, span.end - woken, t);
+		emit_asleep(s, task, blocked, span.end - woken, t, span.end);
 	}
 	emit_rests(task, t);
 	bpf_seq_write(ctx->meta->seq, "", 1);

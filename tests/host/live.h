@@ -50,7 +50,8 @@ static int live_learn(struct live_process *p, const struct procman_mapping *m,
 static int live_attach(u32 pid, struct live_process *ret, struct diag *reterr_diag)
 {
 	const struct procman_options options = {.no_events = true};
-	const struct runtimes_options describe_only = {.binaries_fd = -1, .processes_fd = -1};
+	const struct runtimes_options describe_only = {
+		.binaries_fd = -1, .processes_fd = -1, .locks_fd = -1};
 	struct procman *pm;
 	int r = procman_create(&options, &pm);
 

@@ -6,7 +6,8 @@
 #include "agent/runtime/runtime.h"
 #include "base/budget.h"
 
-static const struct runtimes_options no_maps = {.binaries_fd = -1, .processes_fd = -1};
+static const struct runtimes_options no_maps = {
+	.binaries_fd = -1, .processes_fd = -1, .locks_fd = -1};
 
 static u64 word_of(u32 runtime, u64 address)
 {

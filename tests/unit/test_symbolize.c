@@ -495,7 +495,7 @@ static const char *category_of(const char *leaf, const char *caller, u16 kind, u
 
 Test(symbolize, functions_tell_what_a_task_waits_for)
 {
-	enum { TASK = WAIT_OBJECT_TASK, FUTEX = WAIT_OBJECT_FUTEX };
+	enum { TASK = WAIT_OBJECT_TASK, FUTEX = WAIT_OBJECT_LOCK };
 
 	open_symbolizer(&(struct symbolizer_options){});
 	cr_expect_str_eq(category_of("runtime.chanrecv", "main.f", TASK, WAIT_OTHER), "channel");

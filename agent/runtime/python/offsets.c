@@ -4,7 +4,8 @@
  * _PyRuntime (struct _Py_DebugOffsets, Include/internal/pycore_debug_offsets.h). The layout of that
  * struct is fixed within a minor version only, so each has an entry here. Before 3.13 the offsets
  * are fixed per minor version; they were measured with offsetof() on the headers of 3.6.15, 3.7.16,
- * 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1.
+ * 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1. So were those of the GIL, in its struct
+ * (Include/internal/pycore_gil.h) and of the struct in _PyRuntime or in an interpreter's state.
  */
 #include <errno.h>
 #include <string.h>
@@ -18,8 +19,9 @@
 struct published_layout {
 	u32 version;
 	u16 thread_current_frame;
-	u16 thread_id;
-	u16 frame; /* size, previous, executable, instr_ptr, localsplus, owner */
+	u16 thread_id; /* then native_thread_id */
+	u16 gil;       /* ceval_gil, gil_runtime_state, …_enabled, …_locked, …_holder */
+	u16 frame;     /* size, previous, executable, instr_ptr, localsplus, owner */
 	u16 frame_tlbc;
 	u16 code; /* size, filename, name, qualname, linetable, firstlineno, argcount,
 		     localsplusnames, localspluskinds, co_code_adaptive */
@@ -29,9 +31,9 @@ struct published_layout {
 };
 
 static const struct published_layout published[] = {
-	{0x030d, 23, 24, 28, 0, 34, 0, 64, 67},
-	{0x030e, 26, 27, 31, 38, 39, 49, 74, 77},
-	{0x030f, 26, 30, 39, 46, 47, 57, 86, 89},
+	{0x030d, 23, 24, 14, 28, 0, 34, 0, 64, 67},
+	{0x030e, 26, 27, 15, 31, 38, 39, 49, 74, 77},
+	{0x030f, 26, 30, 15, 39, 46, 47, 57, 86, 89},
 };
 
 struct fixed_layout {
@@ -52,6 +54,19 @@ static const struct fixed_layout fixed[] = {
 	{0x030b, PYTHON_ENTRY, 56, 8, 16, 32, 48, 56, 68, 0, 72, 184, 112, 128, 72, 136, 48, 72, 0},
 	{0x030c, PYTHON_SHIM, 56, 0, 8, 0, 8, 56, 70, 3, 72, 192, 112, 128, 68, 136, 40, 56, 0},
 };
+
+/* Up to 3.6 the GIL consists of variables without symbols. */
+static const struct {
+	u32 version, of_runtime, of_interpreter, thread_native, thread_id;
+} fixed_gil[] = {
+	{0x0307, 1264, 0, 0, 176}, {0x0308, 1152, 0, 0, 176},  {0x0309, 352, 0, 0, 176},
+	{0x030a, 352, 0, 0, 176},  {0x030b, 360, 0, 160, 152}, {0x030c, 0, 384, 144, 136},
+};
+
+/* In struct _gil_runtime_state of 3.7 to 3.15. */
+#define GIL_HOLDER 8
+#define GIL_LOCKED 16
+#define GIL_COND 32
 
 static void take_fixed(struct python_learned *l, const struct fixed_layout *f)
 {
@@ -82,6 +97,19 @@ static void take_fixed(struct python_learned *l, const struct fixed_layout *f)
 		.str_compact = f->compact,
 		.str_kind_shift = 2,
 	};
+	for (size_t i = 0; i < ARRAY_SIZE(fixed_gil); i++) {
+		if (fixed_gil[i].version != f->version)
+			continue;
+		l->gil = (struct python_gil){
+			.of_runtime = fixed_gil[i].of_runtime,
+			.of_interpreter = fixed_gil[i].of_interpreter,
+			.holder = GIL_HOLDER,
+			.locked = GIL_LOCKED,
+			.cond = GIL_COND,
+			.thread_native = fixed_gil[i].thread_native,
+			.thread_id = fixed_gil[i].thread_id,
+		};
+	}
 }
 
 static bool any_outside(const u32 *offsets, size_t n, u32 size, u32 limit)
@@ -100,6 +128,7 @@ static int check_offsets(const struct python_learned *l, struct diag *d)
 	const u32 frame[] = {b->frame_code, b->frame_previous};
 	const u32 frame_small[] = {b->frame_where, b->frame_tlbc, b->frame_owner};
 	const u32 code[] = {o->code_filename, o->code_name, o->code_lines, b->code_tlbc};
+	const u32 gil[] = {l->gil.holder, l->gil.locked, l->gil.thread_native, l->gil.thread_id};
 	const u32 others[] = {o->str_length, o->str_state,  o->str_ascii,   o->str_compact,
 			      o->bytes_size, o->bytes_data, b->frame_owner, b->code_bytes};
 
@@ -110,7 +139,8 @@ static int check_offsets(const struct python_learned *l, struct diag *d)
 	    any_outside(code, ARRAY_SIZE(code), 8, b->code_read) ||
 	    any_outside(&o->code_firstlineno, 1, 4, b->code_read) ||
 	    any_outside(others, ARRAY_SIZE(others), 8, 1024) || b->thread_frame > 4096 ||
-	    b->thread_id > 4096)
+	    b->thread_id > 4096 || any_outside(gil, ARRAY_SIZE(gil), 8, 1024) ||
+	    l->gil.of_interpreter >= 1 << 24)
 		return diag_set(d, -ENOTSUP,
 				"Python %u.%u: the offsets that it publishes are implausible",
 				l->version >> 8, l->version & 0xff);
@@ -126,6 +156,17 @@ static int take_published(struct python_learned *l, const u64 *w, const struct p
 		if (w[i] >= 1 << 24 && i <= (u32)p->unicode + 3)
 			return -EINVAL;
 	l->free_threaded = w[2] & 1;
+	/* Another layout has its condition variable elsewhere. */
+	if (!l->free_threaded && w[p->gil + 3] == w[p->gil + 1] + GIL_LOCKED &&
+	    w[p->gil + 4] == w[p->gil + 1] + GIL_HOLDER)
+		l->gil = (struct python_gil){
+			.of_interpreter = (u32)w[p->gil],
+			.holder = GIL_HOLDER,
+			.locked = GIL_LOCKED,
+			.cond = GIL_COND,
+			.thread_native = (u32)w[p->thread_id + 1],
+			.thread_id = (u32)w[p->thread_id],
+		};
 	b->shape = PYTHON_LIST;
 	b->thread_frame = (u32)w[p->thread_current_frame];
 	b->thread_id = (u32)w[p->thread_id];

@@ -63,6 +63,16 @@ static int python_attach(const struct runtime_target *t, const void *learned,
 	return 0;
 }
 
+static int python_attach_locks(const struct runtime_target *t, const void *learned,
+			       struct runtime_lock *ret)
+{
+	struct python_lock p = {};
+	int r = python_attach_gil(t, learned, &p);
+
+	memcpy(ret->room, &p, sizeof(p));
+	return r;
+}
+
 static int python_name_frame(const struct runtime_target *t, const void *learned, u64 address,
 			     u64 where, struct runtime_names *ret)
 {
@@ -152,6 +162,7 @@ const struct runtime_ops runtime_python = {
 	.learn = python_learn_binary,
 	.forget = python_forget,
 	.attach = python_attach,
+	.attach_locks = python_attach_locks,
 	.name = python_name_frame,
 	.covers = python_covers,
 	.describe = python_describe,

@@ -20,6 +20,14 @@ struct python_objects {
 	u32 str_kind_shift;
 };
 
+/* How to find the GIL of the main interpreter, and offsets in it. */
+struct python_gil {
+	u32 of_runtime;	    /* up to 3.11: offset of the struct in _PyRuntime; 0: it is elsewhere */
+	u32 of_interpreter; /* offset of the pointer to it in an interpreter's state; 0: likewise */
+	u32 holder, locked, cond;
+	u32 thread_native, thread_id; /* offsets in a thread state, as in python_lock */
+};
+
 struct python_learned {
 	u32 version; /* 0x030b for 3.11 */
 	bool free_threaded;
@@ -27,6 +35,7 @@ struct python_learned {
 	bool jit;	/* built with the JIT, which may be disabled */
 	struct python_binary bpf;
 	struct python_objects objects;
+	struct python_gil gil;
 	struct runtime_tls current, bound;
 	u16 machine;
 	u64 runtime;		   /* _PyRuntime, 0 before 3.7 */
@@ -54,6 +63,10 @@ int python_learn_thread(struct elf_file *elf, struct python_learned *l, struct d
  */
 int python_attach_thread(const struct runtime_target *t, const struct python_learned *l,
 			 const struct runtime_tls *tls, struct runtime_chain *ret);
+
+/* Finds the GIL of the process's main interpreter. 1: there is none yet. */
+int python_attach_gil(const struct runtime_target *t, const struct python_learned *l,
+		      struct python_lock *ret);
 
 /* name.c */
 /* Names a frame as runtime_ops.name() does. */

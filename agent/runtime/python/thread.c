@@ -6,7 +6,8 @@
  *					pthread_getspecific() of a key in _PyRuntime
  *	_PyThreadState_GetCurrent	(3.12 on) the running state: thread-local storage
  *
- * The states of all interpreters form lists, whose offsets four functions show in the same way.
+ * The states of all interpreters form lists, whose offsets four functions show in the same way. The
+ * last one of the list leads to the GIL.
  */
 #include <errno.h>
 
@@ -160,4 +161,48 @@ int python_attach_thread(const struct runtime_target *t, const struct python_lea
 	if (tls->kind == RUNTIME_TLS_KEY && !has_key(t, l, tls))
 		return -EAGAIN;
 	return runtime_attach_tls(t, tls, l->libc, ret);
+}
+
+/* ---- the GIL ---- */
+
+#define MAX_INTERPRETERS 256
+
+/* The main interpreter, which was made first and is the last of the list; 0: there is none yet. */
+static u64 main_interpreter(const struct runtime_target *t, const struct python_binary *b)
+{
+	bool failed = false;
+	u64 at = runtime_u64(&t->memory, t->bias + b->interpreters, &failed), next = at;
+
+	for (u32 i = 0; i < MAX_INTERPRETERS && next && !failed; i++) {
+		at = next;
+		next = runtime_u64(&t->memory, at + b->interpreter_next, &failed);
+	}
+	return failed || next ? 0 : at;
+}
+
+int python_attach_gil(const struct runtime_target *t, const struct python_learned *l,
+		      struct python_lock *ret)
+{
+	const struct python_gil *g = &l->gil;
+	bool failed = false;
+	u64 gil = 0, interpreter;
+
+	if (g->of_runtime && l->runtime) {
+		gil = t->bias + l->runtime + g->of_runtime;
+	} else if (g->of_interpreter && l->bpf.interpreters) {
+		interpreter = main_interpreter(t, &l->bpf);
+		if (interpreter)
+			gil = runtime_u64(&t->memory, interpreter + g->of_interpreter, &failed);
+		if (failed || !gil)
+			return 1;
+	}
+	if (!gil)
+		return -ENOTSUP;
+	ret->gil = gil;
+	ret->gil_holder = g->holder;
+	ret->gil_locked = g->locked;
+	ret->gil_cond = g->cond;
+	ret->thread_native = g->thread_native;
+	ret->thread_id = g->thread_id;
+	return 0;
 }
