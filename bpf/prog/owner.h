@@ -11,6 +11,7 @@
 
 #include "bpf/lib/held.h"
 #include "bpf/lib/wait.h"
+#include "bpf/unwind/hotspot_lock.h"
 #include "bpf/unwind/python_lock.h"
 
 #define MUTEX_TAKEN_AND_WANTED 2
@@ -96,7 +97,8 @@ __noinline int note_lock(__u64 word, __u64 last)
 
 	if (!t)
 		return 0;
-	if (!python_lock(task, tgid, id, word, &held, &owner))
+	if (!python_lock(task, tgid, id, word, &held, &owner) &&
+	    !hotspot_lock(task, tgid, id, &held, &owner))
 		owner = glibc_lock(word, &held);
 	t->lock = held.lock;
 	if (id != tid && owner) {

@@ -225,6 +225,19 @@ static int hotspot_attach(const struct runtime_target *t, const void *learned,
 	return 0;
 }
 
+static int hotspot_attach_locks(const struct runtime_target *t, const void *learned,
+				struct runtime_lock *ret)
+{
+	struct hotspot_lock p = {};
+	struct hotspot_offsets o;
+	int r = hotspot_vm_read(learned, t, &o);
+
+	if (r == 0)
+		r = hotspot_attach_monitors(learned, &o, t, &p);
+	memcpy(ret->room, &p, sizeof(p));
+	return r;
+}
+
 static int hotspot_name_frame(const struct runtime_target *t, const void *learned, u64 address,
 			      u64 where, struct runtime_names *ret)
 {
@@ -267,6 +280,7 @@ const struct runtime_ops runtime_hotspot = {
 	.learn = hotspot_learn,
 	.forget = hotspot_forget,
 	.attach = hotspot_attach,
+	.attach_locks = hotspot_attach_locks,
 	.name = hotspot_name_frame,
 	.covers = hotspot_covers,
 	.describe = hotspot_describe_binary,

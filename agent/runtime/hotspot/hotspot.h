@@ -21,6 +21,8 @@ enum hotspot_static {
 	HS_VM_MAJOR,
 	HS_FLAGS,
 	HS_N_FLAGS,
+	HS_THREADS,
+	HS_FIRST_THREAD,
 	HS_N
 };
 
@@ -77,6 +79,17 @@ enum hotspot_field {
 	HF_THREAD_SAVED_PC,
 	HF_FLAG_NAME,
 	HF_FLAG_ADDRESS,
+	HF_THREAD_PENDING,
+	HF_THREAD_OS,
+	HF_THREAD_NEXT,
+	HF_THREAD_OWNER_ID,
+	HF_STACK_BASE,
+	HF_STACK_SIZE,
+	HF_OS_ID,
+	HF_OS_PTHREAD,
+	HF_MONITOR_OWNER,
+	HF_LIST_LENGTH,
+	HF_LIST_THREADS,
 	HF_N
 };
 
@@ -132,6 +145,13 @@ static inline bool hotspot_has(const struct hotspot_offsets *o, enum hotspot_fie
 {
 	return o->of[f] != HOTSPOT_NONE;
 }
+
+/* monitor.c */
+/*
+ * Fills what tells the owners of monitors, as runtime_ops.attach_locks() does.
+ */
+int hotspot_attach_monitors(const struct hotspot_vm *vm, const struct hotspot_offsets *o,
+			    const struct runtime_target *t, struct hotspot_lock *p);
 
 /* doctor.c */
 /* runtime_ops.describe() and .missing(). */

@@ -48,6 +48,8 @@ static const struct wanted wanted_statics[] = {
 	{HS_FLAGS, "Flag", "flags"}, /* up to 9, like the next one */
 	{HS_N_FLAGS, "JVMFlag", "numFlags"},
 	{HS_N_FLAGS, "Flag", "numFlags"},
+	{HS_THREADS, "ThreadsSMRSupport", "_java_thread_list"}, /* from 10 */
+	{HS_FIRST_THREAD, "Threads", "_thread_list"},		/* up to 9 */
 };
 
 static const struct wanted wanted_fields[] = {
@@ -113,6 +115,21 @@ static const struct wanted wanted_fields[] = {
 	{HF_FLAG_NAME, "Flag", "_name"},
 	{HF_FLAG_ADDRESS, "JVMFlag", "_addr"},
 	{HF_FLAG_ADDRESS, "Flag", "_addr"},
+	{HF_THREAD_PENDING, "Thread", "_current_pending_monitor"}, /* up to 16 or so */
+	{HF_THREAD_PENDING, "JavaThread", "_current_pending_monitor"},
+	{HF_THREAD_OS, "Thread", "_osthread"},
+	{HF_THREAD_OS, "JavaThread", "_osthread"},
+	{HF_THREAD_NEXT, "JavaThread", "_next"},
+	{HF_THREAD_OWNER_ID, "JavaThread", "_monitor_owner_id"}, /* from 24 */
+	{HF_STACK_BASE, "JavaThread", "_stack_base"},
+	{HF_STACK_BASE, "Thread", "_stack_base"},
+	{HF_STACK_SIZE, "JavaThread", "_stack_size"},
+	{HF_STACK_SIZE, "Thread", "_stack_size"},
+	{HF_OS_ID, "OSThread", "_thread_id"},
+	{HF_OS_PTHREAD, "OSThread", "_pthread_id"},
+	{HF_MONITOR_OWNER, "ObjectMonitor", "_owner"},
+	{HF_LIST_LENGTH, "ThreadsList", "_length"},
+	{HF_LIST_THREADS, "ThreadsList", "_threads"},
 };
 
 static const struct wanted wanted_sizes[] = {
