@@ -250,6 +250,14 @@ def test_whose_lock(culprit, tmp_path, file):
     print(locks, contender, owner)
     assert sum(v for (_, o), v in locks.items() if o == str(owner)) > 0.9
     assert max(sum(v for (lock, _), v in locks.items() if lock == one) for one, _ in locks) > 0.9
+    # While the owner has the lock and the other one waits, it does nothing but sleep, and then waits for a CPU.
+    lock = max(locks, key=locks.get)[0]
+    held = [s for s in got.samples if s.labels.get("holds")]
+    waited = sum(s.values[-1] for s in got.samples if s.labels.get("lock") == lock and s.labels["wait"] == "lock")
+    holding = sum(s.values[-1] for s in held)
+    print(f"waited {waited / 1e9:.3f} s, held {holding / 1e9:.3f} s")
+    assert {(s.labels["tid"], s.labels["holds"]) for s in held} == {(owner, lock)}
+    assert waited * 0.95 - 5e6 < holding < waited * 1.02 + 5e6
 
 
 def test_whose_socket(culprit, tmp_path, file):
