@@ -110,9 +110,9 @@ __noinline int note_lock(__u64 word, __u64 last)
 	other = owner && owner != tid ? bpf_map_lookup_elem(&threads, &owner) : NULL;
 	if (!other || other->tgid != tgid)
 		return 0;
-	t->owner = owner;
 	/* It has waited for a time, and only looked at the lock meanwhile. */
 	again = held.lock == last && bpf_ktime_get_ns() - t->ended_ns < HELD_GAP_NS;
 	note_held(other, &held, tid, owner, again);
+	t->owner = owner; /* not before: it would be one of those that wait already */
 	return 0;
 }

@@ -257,7 +257,8 @@ def test_whose_lock(culprit, tmp_path, file):
     holding = sum(s.values[-1] for s in held)
     print(f"waited {waited / 1e9:.3f} s, held {holding / 1e9:.3f} s")
     assert {(s.labels["tid"], s.labels["holds"]) for s in held} == {(owner, lock)}
-    assert waited * 0.95 - 5e6 < holding < waited * 1.02 + 5e6
+    # Up to 200 µs between two of its waits count as well.
+    assert waited * 0.95 - 5e6 < holding < waited * 1.05 + 5e6
 
 
 def test_whose_socket(culprit, tmp_path, file):
