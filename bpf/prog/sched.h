@@ -483,9 +483,10 @@ static __always_inline bool read_interrupt(struct ended *e, void *ctx)
 /*
  * Whether the current code interrupts the current thread. Interrupts, and what they leave to do at
  * once, have a stack of their own; an interrupt of user code may stay on the thread's stack, and
- * then the thread is in no system call. `context` is on the stack.
+ * then the thread is in no system call. `context` is on the stack. Not inline, because `waker` has
+ * no room on its stack for the variables.
  */
-static __always_inline bool is_interrupt(struct ended *e, void *context)
+static __noinline bool is_interrupt(struct ended *e, void *context)
 {
 	struct task_struct *task = task_current();
 	struct syscall call = {.nr = -1};
