@@ -208,6 +208,22 @@ struct record_deferred {
 	__u16 n_copies;
 	__u16 level; /* of its copies */
 	__u32 stop;  /* why BPF stopped: enum stop_reason */
+	/* ASLEEP: which thread it is, and how often it had left its CPU by then. */
+	__u64 start_time, switches;
+};
+
+/* The walk of a thread that sleeps, which user space runs (bpf/prog/sleeper.bpf.c). */
+struct sleeper_walk {
+	struct walk_regs regs;	    /* those of the record; afterwards where the walk stopped */
+	__u64 start_time, switches; /* of the record, as the next three */
+	__u64 start_stack;
+	__u32 pid, tid;
+	__u32 next; /* the program that goes on: enum runtime_id; RUNTIME_N: it is over */
+	__u32 stop; /* enum stop_reason */
+	__u32 woke; /* the thread did not sleep all the time: there are no frames */
+	__u32 n;
+	__u64 id; /* of the stack */
+	__u64 frames[SAMPLE_MAX_FRAMES];
 };
 
 /*

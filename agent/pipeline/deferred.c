@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/pipeline/deferred.h"
+#include "agent/pipeline/records.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,6 +12,8 @@
 
 /* The interval at which the rings are read while walks wait. */
 #define READ_NS 10000000
+/* How much longer a period or the recording becomes at most for walkers that are being loaded. */
+#define WALKERS_MAX_NS 4000000000ULL
 
 struct context {
 	struct pipeline *pipeline;
@@ -206,7 +209,8 @@ static enum stop_reason walk_again(struct context *c, enum stop_reason stop)
 	return walk_on(c);
 }
 
-bool deferred_finish(struct pipeline *p, struct deferred_walk *walk)
+/* True: walk->stop is set. False: it needs a page. */
+static bool finish_on_host(struct pipeline *p, struct deferred_walk *walk)
 {
 	struct context c = {.pipeline = p, .walk = walk};
 	enum stop_reason stop;
@@ -223,6 +227,58 @@ bool deferred_finish(struct pipeline *p, struct deferred_walk *walk)
 	if (stop == STOP_BAD_READ && c.past_end)
 		stop = STOP_COPY_END;
 	walk->stop = stop;
+	return true;
+}
+
+/* Whether the thread sleeps and has frames of a runtime, which the host does not read. */
+static bool wants_walker(struct pipeline *p, const struct deferred_walk *walk)
+{
+	const struct procman_process *proc;
+
+	if (walk->record->sample.type != RECORD_ASLEEP)
+		return false;
+	if (walk->unread || walk->stop == STOP_RUNTIME)
+		return true;
+	proc = walk->stop == STOP_COMPLETE ? NULL : find_process(p, &walk->record->sample);
+	return proc && runtimes_in_process(p->runtimes, proc);
+}
+
+/*
+ * Lets BPF walk the stack of a thread that sleeps. What the host has walked remains if BPF gets
+ * less far, or the thread has woken. False: it needs a page or a walker that is being loaded.
+ */
+static bool finish_in_bpf(struct pipeline *p, struct deferred_walk *walk)
+{
+	struct context c = {.pipeline = p, .walk = walk};
+	const struct record_sample *sample = &walk->record->sample;
+	const struct sleeper_walk *found;
+	int r = sampler_walk_sleeper(p->sampler, walk->record, &found), stop;
+
+	if (r == -EINPROGRESS)
+		return false;
+	if (r < 0)
+		return true;
+	stop = (int)found->stop;
+	if (stop == STOP_NOT_LOADED && walk->slice) {
+		(void)load_page(&c, unwind_host_pc(&found->regs));
+		return !c.waits;
+	}
+	if (unwind_host_can_help(stop, found->n))
+		return true;
+	walk->unread = false;
+	walk->n = records_name_frames(p, sample->pid, found->frames, found->n, walk->frames,
+				      &walk->unread);
+	walk->stop = (u32)stop;
+	return true;
+}
+
+bool deferred_finish(struct pipeline *p, struct deferred_walk *walk)
+{
+	if (!walk->walked && !finish_on_host(p, walk))
+		return false;
+	walk->walked = true;
+	if (wants_walker(p, walk) && !finish_in_bpf(p, walk))
+		return false;
 	deferred_drop(p, walk);
 	return true;
 }
@@ -246,7 +302,9 @@ struct parked {
 
 bool deferred_park(struct pipeline *p, const struct deferred_walk *walk)
 {
-	size_t n = (size_t)walk->copy->n * SAMPLE_COPY_BYTES;
+	/* What BPF walks has its memory. */
+	u32 pages = walk->walked ? 0 : walk->copy->n;
+	size_t n = (size_t)pages * SAMPLE_COPY_BYTES;
 	struct parked *w;
 
 	if (p->closing || p->parked_bytes + sizeof(*w) + n > p->parked_max)
@@ -256,6 +314,7 @@ bool deferred_park(struct pipeline *p, const struct deferred_walk *walk)
 		return false;
 	w->record = *walk->record;
 	w->copy = *walk->copy;
+	w->copy.n = pages;
 	w->walk = *walk;
 	w->bytes = sizeof(*w) + n;
 	if (n)
@@ -273,7 +332,8 @@ bool deferred_park(struct pipeline *p, const struct deferred_walk *walk)
 
 static void give_up_walk(struct pipeline *p, struct deferred_walk *walk)
 {
-	walk->stop = STOP_NOT_LOADED;
+	if (!walk->walked)
+		walk->stop = STOP_NOT_LOADED;
 	deferred_drop(p, walk);
 }
 
@@ -323,23 +383,36 @@ void deferred_give_up(struct pipeline *p, struct deferred_walk *walk)
 	give_up_walk(p, walk);
 }
 
-/* Waits until pages are loaded, at most READ_NS. False: no page is being loaded. */
-static bool wait_for_pages(struct pipeline *p)
+/* Waits until pages or walkers are loaded, at most READ_NS. False: none is being loaded. */
+static bool wait_for_loads(struct pipeline *p)
 {
-	struct pollfd fd = {.fd = tables_fd(p->tables), .events = POLLIN};
+	struct pollfd fds[] = {
+		{.fd = tables_fd(p->tables), .events = POLLIN},
+		{.fd = sampler_walkers_fd(p->sampler), .events = POLLIN},
+	};
 
-	if (!tables_busy(p->tables))
+	if (!tables_busy(p->tables) && fds[1].fd < 0)
 		return false;
-	if (poll(&fd, 1, READ_NS / 1000000) > 0)
+	if (poll(fds, ARRAY_SIZE(fds), READ_NS / 1000000) > 0) {
 		(void)tables_take(p->tables, false);
+		(void)sampler_take_walkers(p->sampler);
+	}
 	return true;
+}
+
+/* A walker is worth more time: it is loaded once, and many walks wait for it. */
+static bool has_time(const struct pipeline *p, u64 until)
+{
+	u64 now = clock_ns(CLOCK_MONOTONIC);
+
+	return now < until || (now < until + WALKERS_MAX_NS && sampler_walkers_fd(p->sampler) >= 0);
 }
 
 void deferred_finish_parked(struct pipeline *p, u64 max_ns, deferred_done *done)
 {
 	u64 until = clock_ns(CLOCK_MONOTONIC) + max_ns;
 
-	while (p->parked && clock_ns(CLOCK_MONOTONIC) < until && wait_for_pages(p)) {
+	while (p->parked && has_time(p, until) && wait_for_loads(p)) {
 		retry_parked(p, false, done);
 		/* Side-band events first, so that a process is known before its samples. */
 		(void)procman_drain(p->procman);

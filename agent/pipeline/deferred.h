@@ -4,7 +4,8 @@
  * walk that needs a page that is not loaded requests it, for itself and for BPF, and is parked with
  * the mappings of its process; later it continues where it stopped. Frames of runtimes are usually
  * outside of the copied stack, and their objects may have changed since: a note replaces them if
- * rows or frame pointers lead on, else the walk ends.
+ * rows or frame pointers lead on, else the walk ends. If the thread still sleeps, BPF then walks
+ * its stack again and reads these frames: most threads have none, and the programs load slowly.
  */
 #pragma once
 
@@ -24,6 +25,7 @@ struct deferred_walk {
 	u32 n_before;	     /* frames that BPF walked */
 	bool begun, again;   /* `again`: with mappings that were read again */
 	bool unread;	     /* it contains notes in place of frames of a runtime */
+	bool walked;	     /* all that the host can; a walk of a sleeper may go on in BPF */
 };
 
 /*

@@ -130,6 +130,7 @@ static int create_sampler(struct pipeline *p, const struct pipeline_options *o,
 	int r;
 
 	so.limit_bytes = budget_limit(o->budget);
+	so.memory = o->budget;
 	r = sampler_create(&so, &records_ops, p, reterr_diag, &p->sampler);
 	if (r < 0)
 		return r;
@@ -327,7 +328,7 @@ static int drain_all(struct pipeline *p)
 	}
 	contexts_retry(p->contexts, p->procman);
 	now = pipeline_note_stall(p, now, "contexts");
-	if (tables_take(p->tables, false)) {
+	if (tables_take(p->tables, false) + sampler_take_walkers(p->sampler)) {
 		deferred_retry(p, records_count_walk);
 		pipeline_note_stall(p, now, "tables");
 	}

@@ -42,6 +42,16 @@ void processes_see(struct pipeline *p, u32 pid, const struct procman_process *pr
 		contexts_see(p->contexts, proc);
 }
 
+/* Threads may sleep on in all runtimes that there are. */
+static void want_walkers(struct pipeline *p)
+{
+	u32 walked = runtimes_walked(p->runtimes);
+
+	for (u32 i = 1; i < RUNTIME_N; i++)
+		if (walked & 1u << i)
+			sampler_want_walker(p->sampler, i);
+}
+
 bool processes_take_runtimes(struct pipeline *p, bool retry)
 {
 	bool learned = runtimes_take(p->runtimes, false);
@@ -51,6 +61,8 @@ bool processes_take_runtimes(struct pipeline *p, bool retry)
 			slot->value = 0;
 	if (learned || retry)
 		runtimes_retry(p->runtimes, p->procman);
+	if (learned || retry)
+		want_walkers(p);
 	return learned || retry;
 }
 

@@ -13,12 +13,8 @@
 
 /* ---- stacks ---- */
 
-/*
- * Names runtime frames while their process lives. Returns the number of words. Sets *unnamed if
- * there was no room for a name.
- */
-static u32 name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u64 *ret,
-		       bool *unnamed)
+u32 records_name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u64 *ret,
+			bool *unnamed)
 {
 	struct procman_process *proc = NULL;
 	u32 n_ret = 0, id;
@@ -62,7 +58,7 @@ static void on_stack(void *arg, const struct record_stack *head, const u64 *fram
 	u32 n = head->n;
 
 	if (!kernel && !map_get(&p->batch->stack_index, head->id)) {
-		n = name_frames(p, head->pid, frames, n, p->scratch, &unnamed);
+		n = records_name_frames(p, head->pid, frames, n, p->scratch, &unnamed);
 		frames = p->scratch;
 	}
 	if (batch_add_stack(p->batch, p->procman, head->id, frames, n, head->stop, kernel) < 0)

@@ -11,6 +11,12 @@
 /* The functions that take records; their argument is the pipeline. */
 extern const struct sampler_ops records_ops;
 
+/*
+ * Names the runtime frames of a stack while their process lives. Returns the number of words. Sets
+ * *unnamed if there was no room for a name.
+ */
+u32 records_name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u64 *ret,
+			bool *unnamed);
 /* Walks the stack of a sample of which BPF has walked nothing, and counts it. */
 void records_walk(struct pipeline *p, const struct record_deferred *d,
 		  const struct sampler_copy *copy);

@@ -6,6 +6,7 @@
 #include "agent/probe/probe.h"
 
 #include <bpf/bpf.h>
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -262,6 +263,43 @@ int probe_waits(void)
 	    probe_resumed_function(name, sizeof(name)) == 0)
 		return 1;
 	return r;
+}
+
+/* The id of a function that the kernel lets BPF programs call; or a negative errno. */
+static s32 find_kfunc(const struct btf *btf, const char *name)
+{
+	return btf ? btf__find_by_name_kind(btf, name, BTF_KIND_FUNC) : -errno;
+}
+
+int probe_sleepers(void)
+{
+	struct btf *btf = btf__load_vmlinux_btf();
+	s32 find = find_kfunc(btf, "bpf_task_from_pid"),
+	    release = find_kfunc(btf, "bpf_task_release");
+	const struct bpf_insn insns[] = {
+		{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 1},
+		{.code = BPF_JMP | BPF_CALL, .src_reg = BPF_PSEUDO_KFUNC_CALL, .imm = find},
+		{.code = BPF_JMP | BPF_JEQ | BPF_K, .off = 10},
+		{.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 6},
+		{.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 1, .src_reg = 10},
+		{.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = 1, .imm = -8},
+		{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 2, .imm = 8},
+		{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 3},
+		{.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 4, .src_reg = 6},
+		{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 5},
+		{.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_copy_from_user_task},
+		{.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 1, .src_reg = 6},
+		{.code = BPF_JMP | BPF_CALL, .src_reg = BPF_PSEUDO_KFUNC_CALL, .imm = release},
+		{.code = BPF_ALU64 | BPF_MOV | BPF_K},
+		{.code = BPF_JMP | BPF_EXIT},
+	};
+	LIBBPF_OPTS(bpf_prog_load_opts, opts, .prog_flags = BPF_F_SLEEPABLE);
+
+	btf__free(btf);
+	if (find < 0 || release < 0)
+		return find < 0 ? find : release;
+	return fd_result(bpf_prog_load(BPF_PROG_TYPE_SYSCALL, "culprit_probe", "GPL", insns,
+				       ARRAY_SIZE(insns), &opts));
 }
 
 int probe_calls_and_jumps(void)

@@ -51,6 +51,11 @@ bool probe_wants_admin(void);
  * negative errno.
  */
 int probe_waits(void);
+/*
+ * Whether BPF programs that user space runs can read the memory of any thread, as long as that
+ * takes: from Linux 6.10 on. 0 or a negative errno. Reads the kernel's BTF: 50 ms. Any thread.
+ */
+int probe_sleepers(void);
 /* A function of the kernel itself, found by its name. */
 struct probe_function {
 	const char *name;

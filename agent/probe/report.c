@@ -248,8 +248,11 @@ static enum probe_status check_waits(struct out *o)
 	int r = probe_waits();
 
 	if (r >= 0) {
-		TEXT(o, r ? "events of the scheduler, without who ends a wait (--wakers)"
-			  : "events of the scheduler");
+		TEXT(o, "events of the scheduler%s%s",
+		     r ? ", without who ends a wait (--wakers)" : "",
+		     probe_sleepers() < 0
+			     ? ", without runtimes' frames of threads that sleep on (Linux 6.10)"
+			     : "");
 		return PROBE_OK;
 	}
 	TEXT(o, "sched_exit_tp: %s", error_text(r));

@@ -508,6 +508,19 @@ static const struct procman_mapping *find_native(struct runtimes *r,
 	return NULL;
 }
 
+u32 runtimes_walked(const struct runtimes *r)
+{
+	u32 bits = 0;
+
+	map_foreach (&r->attached, slot) {
+		const struct attached *a = (const struct attached *)slot->value;
+
+		if (a->in_map)
+			bits |= 1u << a->binary->runtime;
+	}
+	return bits;
+}
+
 bool runtimes_in_process(struct runtimes *r, const struct procman_process *p)
 {
 	const struct native_runtime_ops *native;

@@ -11,7 +11,6 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "agent/probe/probe.h"
 #include "agent/sampler/copies.h"
 #include "agent/sampler/filters.h"
+#include "agent/sampler/sleepers.h"
 #include "agent/sampler/source.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -50,7 +50,9 @@ struct sampler {
 	bool has_obi; /* another program publishes spans in a map of its own */
 	bool loop;    /* programs use bpf_loop(), else bounded loops */
 	struct copies copies;
-	u32 n_cpus; /* number of possible CPUs */
+	struct sleepers *sleepers; /* owned; NULL: no source tells of threads that sleep */
+	struct budget *memory;	   /* borrowed, or NULL */
+	u32 n_cpus;		   /* number of possible CPUs */
 	struct sizes sizes;
 	struct sampler_ops ops;
 	void *arg;
@@ -139,41 +141,6 @@ static struct bpf_map *shared_map(const struct sampler *s, const char *name)
 static int shared_fd(const struct sampler *s, const char *name)
 {
 	return bpf_map__fd(shared_map(s, name));
-}
-
-/*
- * Sample states, notes of walkers, jump tables and constants belong to one source; all other maps
- * are shared.
- */
-static bool is_shared(const struct bpf_map *map)
-{
-	switch (bpf_map__type(map)) {
-	case BPF_MAP_TYPE_PROG_ARRAY:
-	case BPF_MAP_TYPE_PERCPU_ARRAY:
-		return false;
-	default:
-		return !bpf_map__is_internal(map) && strcmp(bpf_map__name(map), "scratch") != 0;
-	}
-}
-
-/*
- * Before an object is loaded, replaces its shared maps by those of the first source, which is
- * loaded.
- */
-static int share_maps(const struct sampler *s, struct bpf_object *object)
-{
-	struct bpf_map *map;
-
-	bpf_object__for_each_map(map, object)
-	{
-		/* A map that the first source does not have belongs to this one alone. */
-		bool shared = is_shared(map) && shared_map(s, bpf_map__name(map));
-		int r = shared ? bpf_map__reuse_fd(map, shared_fd(s, bpf_map__name(map))) : 0;
-
-		if (r < 0)
-			return r;
-	}
-	return 0;
 }
 
 /*
@@ -315,47 +282,14 @@ static void take_deferred(struct sampler *s, const struct record_deferred *d)
 	}
 }
 
-/* Whether the thread sleeps where it had these registers. */
-static bool sleeps_at(const struct record_sample *s, const struct walk_regs *regs)
-{
-	_cleanup_fclose_ FILE *f = NULL;
-	unsigned long long sp, pc;
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%u/task/%u/syscall", s->pid, s->tid);
-	f = fopen(path, "re");
-	/* proc_pid_syscall(5): after a system call's number six arguments; after -1 none. */
-	return f &&
-	       (fscanf(f, "-1 %llx %llx", &sp, &pc) == 2 ||
-		fscanf(f, "%*d %*x %*x %*x %*x %*x %*x %llx %llx", &sp, &pc) == 2) &&
-	       sp == regs->sp && pc == regs->pc;
-}
-
-/*
- * Copies the stack memory of a thread that sleeps, and passes the sample on as one of which BPF has
- * walked no frame.
- */
+/* Passes a thread that sleeps on as a sample of which BPF has walked no frame. */
 static void take_asleep(struct sampler *s, const struct record_deferred *d)
 {
-	static u8 memory[SAMPLE_STACK_COPIES * SAMPLE_COPY_BYTES];
-	const u64 page = d->regs.sp & ~(u64)(SAMPLE_COPY_BYTES - 1);
 	struct record_stack empty = {.type = RECORD_STACK, .stop = (u16)d->stop, .id = 1};
-	struct sampler_copy copy = {.data = memory};
 	struct record_deferred now = *d;
+	struct sampler_copy copy;
 
-	/* Only memory of the stack that the thread still has. */
-	for (; copy.n < SAMPLE_STACK_COPIES; copy.n++) {
-		u64 at = page + (u64)copy.n * SAMPLE_COPY_BYTES;
-		struct iovec to = {memory + (size_t)copy.n * SAMPLE_COPY_BYTES, SAMPLE_COPY_BYTES};
-		struct iovec from = {(void *)at, SAMPLE_COPY_BYTES};
-
-		if (process_vm_readv((pid_t)d->sample.pid, &to, 1, &from, 1, 0) !=
-		    SAMPLE_COPY_BYTES)
-			break;
-		copy.addresses[copy.n] = at;
-	}
-	if (!sleeps_at(&d->sample, &d->regs))
-		copy.n = 0;
+	sleepers_copy(d, &copy);
 	s->ops.stack(s->arg, &empty, NULL);
 	now.sample.user_stack = empty.id;
 	s->ops.deferred(s->arg, &now, &copy);
@@ -489,12 +423,23 @@ static size_t states_bytes(const struct source *s)
 static int load_source(struct sampler *s, u32 i, struct diag *reterr_diag)
 {
 	struct source *from = &s->sources[i];
-	int r = i ? share_maps(s, from->object) : 0;
+	int r = i ? source_share_maps(s->sources[0].object, from->object) : 0;
+
+	struct sleepers_options sleepers = {
+		.config = *from->config,
+		.first = s->sources[0].object,
+		.memory = s->memory,
+	};
 
 	if (r == 0)
 		r = from->row->ops->load(from);
 	if (r < 0)
 		return load_failed(r, reterr_diag);
+	if (from->row->ops->tells_sleepers) {
+		r = sleepers_create(&sleepers, &s->sleepers);
+		if (r < 0)
+			return r;
+	}
 	from->config = NULL; /* read-only from now on */
 	r = map_memory(bpf_object__find_map_fd_by_name(from->object, "scratch"), states_bytes(from),
 		       PROT_READ, &from->states, reterr_diag);
@@ -508,7 +453,7 @@ static int load_follow(struct sampler *s, struct diag *reterr_diag)
 	s->follow = follow_bpf__open();
 	if (!s->follow)
 		return -ENOMEM;
-	r = share_maps(s, s->follow->obj);
+	r = source_share_maps(s->sources[0].object, s->follow->obj);
 	if (r == 0)
 		r = follow_bpf__load(s->follow);
 	return r < 0 ? load_failed(r, reterr_diag) : 0;
@@ -568,7 +513,7 @@ static void add_needs(const struct sampler *s, struct sizes_input *in)
 		in->hz += hz_of(&s->sources[i]);
 		bpf_object__for_each_map(map, s->sources[i].object)
 		{
-			bool shared = is_shared(map);
+			bool shared = source_shares_map(map);
 
 			if (i && shared)
 				continue;
@@ -633,6 +578,7 @@ int sampler_create(const struct sampler_options *o, const struct sampler_ops *op
 		return -ENOMEM;
 	libbpf_set_print(print_libbpf);
 	s->ops = *ops;
+	s->memory = o->memory;
 	s->arg = arg;
 	s->n_cpus = n_cpus > 0 ? (u32)n_cpus : 1;
 	r = open_sources(s, o, reterr_diag);
@@ -663,6 +609,7 @@ void sampler_destroy(struct sampler *s)
 	if (!s)
 		return;
 	sampler_stop(s);
+	sleepers_destroy(s->sleepers); /* its thread uses the first source's maps */
 	ring_buffer__free(s->ring);
 	if (s->control)
 		munmap(s->control, sizeof(*s->control));
@@ -804,6 +751,28 @@ void sampler_stop(struct sampler *s)
 	}
 }
 
+int sampler_walk_sleeper(struct sampler *s, const struct record_deferred *d,
+			 const struct sleeper_walk **ret)
+{
+	return s->sleepers ? sleepers_walk(s->sleepers, d, ret) : -ENOTSUP;
+}
+
+void sampler_want_walker(struct sampler *s, u32 runtime)
+{
+	if (s->sleepers)
+		sleepers_want(s->sleepers, runtime);
+}
+
+u32 sampler_take_walkers(struct sampler *s)
+{
+	return s->sleepers ? sleepers_take(s->sleepers) : 0;
+}
+
+int sampler_walkers_fd(const struct sampler *s)
+{
+	return s->sleepers ? sleepers_fd(s->sleepers) : -1;
+}
+
 int sampler_fd(const struct sampler *s)
 {
 	return ring_buffer__epoll_fd(s->ring);
@@ -888,7 +857,7 @@ static void read_stats(const struct sampler *s, struct sampler_stats *ret)
 		ret->mapped_bytes += states_bytes(&s->sources[i]);
 		bpf_object__for_each_map(map, s->sources[i].object)
 		{
-			if (i == 0 || !is_shared(map))
+			if (i == 0 || !source_shares_map(map))
 				ret->map_bytes += map_bytes(map);
 		}
 	}

@@ -9,6 +9,7 @@
 
 #include "abi/sample.h"
 #include "agent/sampler/sizes.h"
+#include "base/budget.h"
 #include "base/diag.h"
 #include "base/types.h"
 
@@ -68,8 +69,9 @@ struct sampler_options {
 	u32 n_cgroups;
 	const u32 *uids;
 	u32 n_uids;
-	u64 ring_bytes;	 /* 0: chosen by the rate and the number of CPUs */
-	u64 limit_bytes; /* of the process's memory, see sizes.h; 0: none */
+	u64 ring_bytes;	       /* 0: chosen by the rate and the number of CPUs */
+	u64 limit_bytes;       /* of the process's memory, see sizes.h; 0: none */
+	struct budget *memory; /* of the process; borrowed until sampler_destroy(), or NULL */
 };
 
 /* The stack memory of a deferred sample: pages in any order. */
@@ -83,7 +85,8 @@ struct sampler_ops {
 	/* A stack that later samples refer to; frames leaf first, borrowed for the call. */
 	void (*stack)(void *arg, const struct record_stack *head, const u64 *frames);
 	void (*sample)(void *arg, const struct record_sample *s);
-	/* The stack d->sample.user_stack is the part that BPF has walked. */
+	/* The stack d->sample.user_stack is the part that BPF has walked; nothing of a thread that
+	 * sleeps, which d->sample.type tells. */
 	void (*deferred)(void *arg, const struct record_deferred *d,
 			 const struct sampler_copy *copy);
 	/* A set of attributes that later samples refer to; `head` describes the bytes. */
@@ -145,6 +148,20 @@ int sampler_start(struct sampler *s, struct diag *reterr_diag);
 void sampler_pause(struct sampler *s, bool pause);
 /* Lets sources send what has been going on for long, as if it were over. */
 void sampler_tell_unended(struct sampler *s);
+/*
+ * Walks the stack of a thread that sleeps, with the frames of runtimes; `d` is a record of type
+ * RECORD_ASLEEP. 0: *ret is valid until the next call. -EINPROGRESS: a walker is being loaded, ask
+ * again when sampler_take_walkers() has taken some. -ESRCH: the thread has woken. Other errors:
+ * this kernel cannot do it.
+ */
+int sampler_walk_sleeper(struct sampler *s, const struct record_deferred *d,
+			 const struct sleeper_walk **ret);
+/* Processes have this runtime: loads its walker in the background, for sampler_walk_sleeper(). */
+void sampler_want_walker(struct sampler *s, u32 runtime);
+/* Makes use of walkers that have been loaded since the last call. Returns their number. */
+u32 sampler_take_walkers(struct sampler *s);
+/* Readable when sampler_take_walkers() has some; -1: none is being loaded. */
+int sampler_walkers_fd(const struct sampler *s);
 /* Closes the events. Records in the ring can still be read. */
 void sampler_stop(struct sampler *s);
 /* The bits of user code pointers that pointer authentication uses on this machine; 0 on x86. */

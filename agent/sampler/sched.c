@@ -159,4 +159,5 @@ const struct source_ops source_sched = {
 	.destroy = destroy_sched,
 	.start = start_sched,
 	.tell = tell_sched,
+	.tells_sleepers = true,
 };

@@ -218,3 +218,33 @@ void sources_follow_cpus(struct source *sources, u32 n_sources, const u32 *cpus,
 			log_info("CPU %d is online; sampling it", cpu);
 	}
 }
+
+bool source_shares_map(const struct bpf_map *map)
+{
+	switch (bpf_map__type(map)) {
+	case BPF_MAP_TYPE_PROG_ARRAY:
+	case BPF_MAP_TYPE_PERCPU_ARRAY:
+		return false;
+	default:
+		return !bpf_map__is_internal(map) && strcmp(bpf_map__name(map), "scratch") != 0;
+	}
+}
+
+int source_share_maps(const struct bpf_object *first, struct bpf_object *object)
+{
+	struct bpf_map *map;
+
+	bpf_object__for_each_map(map, object)
+	{
+		/* A map that the first source does not have belongs to this one alone. */
+		const struct bpf_map *shared =
+			source_shares_map(map)
+				? bpf_object__find_map_by_name(first, bpf_map__name(map))
+				: NULL;
+		int r = shared ? bpf_map__reuse_fd(map, bpf_map__fd(shared)) : 0;
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}

@@ -97,6 +97,8 @@ struct source_ops {
 	 * event all of it, before what has been going on for long. Returns the descriptor, or a
 	 * negative errno. NULL: there is no such thing. */
 	int (*tell)(struct source *s);
+	/* What it tells then is of threads that sleep (RECORD_ASLEEP). */
+	bool tells_sleepers;
 	/* These CPUs are online now. NULL: the source does not depend on CPUs. */
 	void (*follow_cpus)(struct source *s, const u32 *cpus, u32 n);
 	/* Makes attributes of the bytes that its program has gathered for an event; returns their
@@ -120,6 +122,13 @@ void source_pause(struct source *s, bool pause);
 void sources_follow_cpus(struct source *sources, u32 n_sources, const u32 *cpus, u32 n);
 /* Detaches everything. */
 void source_stop(struct source *s);
+/*
+ * Whether all objects of a recording share such a map. Sample states, notes of walkers, jump tables
+ * and constants belong to one object.
+ */
+bool source_shares_map(const struct bpf_map *map);
+/* Before an object is loaded, replaces its shared maps by those of the first source, which is. */
+int source_share_maps(const struct bpf_object *first, struct bpf_object *object);
 /* The `start` and `follow_cpus` of a source that has perf events on each CPU (perf.c). */
 int source_start_perf(struct source *s, struct diag *reterr_diag);
 void source_follow_cpus_perf(struct source *s, const u32 *cpus, u32 n);

@@ -137,6 +137,7 @@ struct task_struct {
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
 	void *stack;
+	unsigned long nvcsw, nivcsw;
 	char comm[16];
 };
 

@@ -28,7 +28,7 @@ static __always_inline bool walk_in_time(struct walk_env *env);
 
 /*
  * The number of samples of one source that can be under way on a CPU; a source may define another
- * number.
+ * number. SAMPLE_ALONE instead: one sample at a time on all CPUs, which may change its CPU.
  */
 #ifndef SAMPLE_LEVELS
 #define SAMPLE_LEVELS 1
@@ -176,7 +176,11 @@ struct {
 
 static __always_inline struct scratch *scratch_get(void)
 {
+#ifdef SAMPLE_ALONE
+	__u32 cpu = 0; /* the only one */
+#else
 	__u32 cpu = bpf_get_smp_processor_id();
+#endif
 
 	return bpf_map_lookup_elem(&scratch, &cpu);
 }

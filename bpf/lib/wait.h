@@ -121,6 +121,12 @@ static __always_inline __u32 task_state(const struct task_struct *task)
 	return (__u32)BPF_CORE_READ((const struct task_struct___old *)(const void *)task, state);
 }
 
+/* How often the thread has left its CPU. */
+static __always_inline __u64 task_switches(const struct task_struct *task)
+{
+	return BPF_CORE_READ(task, nvcsw) + BPF_CORE_READ(task, nivcsw);
+}
+
 /* What a file is: a category of the wait for it. */
 static __always_inline enum wait wait_of_mode(__u32 mode)
 {

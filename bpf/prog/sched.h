@@ -642,6 +642,8 @@ static __always_inline void emit_asleep(struct scratch *s, struct task_struct *t
 	d->stop = stop == WALK_GO ? STOP_UNKNOWN_PROCESS : (__u32)stop;
 	d->n_copies = 0;
 	d->level = 0;
+	d->start_time = task->start_time;
+	d->switches = task_switches(task);
 	d->sample.type = stop == WALK_GO ? RECORD_ASLEEP : RECORD_SAMPLE;
 	if (bpf_ringbuf_output(&ring, d, stop == WALK_GO ? sizeof(*d) : sizeof(d->sample), 0) < 0)
 		count(s, COUNTER_LOST_SAMPLE);

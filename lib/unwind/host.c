@@ -124,6 +124,16 @@ enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_re
 	return (enum stop_reason)stop;
 }
 
+bool unwind_host_can_help(int stop, u32 n)
+{
+	return walk_can_resume(stop) || walk_has_strayed(stop, n);
+}
+
+u64 unwind_host_pc(const struct walk_regs *regs)
+{
+	return walk_pc(regs);
+}
+
 u64 unwind_host_raw_frame(const struct walk_regs *regs)
 {
 	return WORD_RAW | walk_pc(regs);

@@ -38,6 +38,10 @@ struct unwind_host {
  */
 enum stop_reason unwind_host_walk(const struct unwind_host *host, struct walk_regs *regs, u32 slice,
 				  u32 n_mappings, u64 *frames, u32 max, u32 *n);
+/* Whether the host may get further than a walk of BPF that has ended so after n frames. */
+bool unwind_host_can_help(int stop, u32 n);
+/* Returns the address at which a walk with these registers looks for a row. */
+u64 unwind_host_pc(const struct walk_regs *regs);
 /* Returns the frame for an address that is in no mapping. */
 u64 unwind_host_raw_frame(const struct walk_regs *regs);
 

@@ -44,6 +44,12 @@ def start_record(culprit, output, *args, seconds=120):
     return p, messages
 
 
+def walks_sleepers(culprit):
+    """Whether this kernel lets BPF read the runtimes' frames of a thread that sleeps on."""
+    doctor = subprocess.run([culprit, "doctor"], capture_output=True, text=True)
+    return "without runtimes' frames of threads that sleep on" not in doctor.stdout
+
+
 def read(path):
     """Returns the stacks of a folded file."""
     with open(path, encoding="utf-8", errors="replace") as f:

@@ -22,6 +22,7 @@ import pytest
 from folded import parse_folded
 from host import free_port
 from otlp import Receiver
+from recorder import walks_sleepers
 from statistics_of import binomial_interval
 from truth import PROGRAMS, build, listed
 from written import FORMATS, key_of, stacks_of
@@ -197,7 +198,7 @@ def test_who_sleeps_on_is_told(culprit, tmp_path):
     """A thread that hangs is seen while it hangs, with its stack, and no time is told twice."""
     code = ("import ctypes, os, select, time\nctypes.CDLL(None).prctl(15, b'waits-stuck')\nr, w = os.pipe()\n"
             "if not os.fork():\n time.sleep(22)\n os._exit(0)\n"
-            "os.close(w)\nos.read(r, 1)\nwhile True: select.poll().poll(100)")
+            "os.close(w)\ndef hang():\n os.read(r, 1)\nhang()\nwhile True: select.poll().poll(100)")
     stuck = subprocess.Popen(["python3", "-c", code], env={**os.environ, "OTEL_SERVICE_NAME": "stuck"})
     began = time.time()
     try:
@@ -211,6 +212,8 @@ def test_who_sleeps_on_is_told(culprit, tmp_path):
             wait_for(lambda: told("poll"), "it never ran on", 60)
             parts = told("pipe")
             assert len(parts) >= 2, parts
+            frames = [s.frames for p in receiver.profiles() for s in p.samples if s.attributes.get("wait") == "pipe"]
+            assert not walks_sleepers(culprit) or frames and all("hang" in f for f in frames), frames
             first = min(t - ns for t, ns in parts) / 1e9
             assert abs(sum(ns for _, ns in parts) / 1e9 - (began + 22 - first)) < 2, (parts, first - began)
     finally:

@@ -24,6 +24,7 @@
 #include "raw_tracepoint.skel.h"
 #include "sched.skel.h"
 #include "sched_kprobe.skel.h"
+#include "sleeper.skel.h"
 #include "tracepoint.skel.h"
 #include "uprobe.skel.h"
 
@@ -39,6 +40,7 @@ static const struct {
 	/* Skip it on kernels without bpf_loop(): they are too old for it, or their verifier loses
 	 * track of bounds. */
 	bool needs_loop;
+	int (*needs)(void); /* a probe, or NULL */
 } objects[] = {
 	{"perf", perf_bpf__elf_bytes},
 	{"tracepoint", tracepoint_bpf__elf_bytes},
@@ -50,6 +52,7 @@ static const struct {
 	{"block", block_bpf__elf_bytes},
 	{"kprobe", kprobe_bpf__elf_bytes},
 	{"uprobe", uprobe_bpf__elf_bytes, true},
+	{"sleeper", sleeper_bpf__elf_bytes, true, probe_sleepers},
 };
 
 static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
@@ -196,7 +199,8 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(objects); i++)
-		if (features.bpf_loop || !objects[i].needs_loop)
+		if ((features.bpf_loop || !objects[i].needs_loop) &&
+		    (!objects[i].needs || objects[i].needs() == 0))
 			status |= verify_object(i, argc > 1 ? argv[1] : NULL, &features);
 	return status;
 }

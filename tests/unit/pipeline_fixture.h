@@ -56,6 +56,8 @@ void __wrap_procman_learn_exec(struct procman *pm, u32 pid, u64 time_ns, u64 sta
 			       u64 exec_id);
 struct procman_binary *__wrap_procman_binary_of_id(const struct procman *pm, u32 file_id);
 void __wrap_procman_get_stats(const struct procman *pm, struct procman_stats *ret);
+u32 __wrap_sampler_take_walkers(struct sampler *s);
+int __wrap_sampler_walkers_fd(const struct sampler *s);
 int __wrap_tables_fd(const struct tables *t);
 bool __wrap_tables_busy(const struct tables *t);
 u32 __wrap_tables_take(struct tables *t, bool wait);
@@ -173,6 +175,18 @@ int __wrap_tables_fd(const struct tables *t)
 {
 	(void)t;
 	return fake.page_fd;
+}
+
+u32 __wrap_sampler_take_walkers(struct sampler *s)
+{
+	(void)s;
+	return 0;
+}
+
+int __wrap_sampler_walkers_fd(const struct sampler *s)
+{
+	(void)s;
+	return -1;
 }
 
 bool __wrap_tables_busy(const struct tables *t)

@@ -19,8 +19,13 @@ static struct {
 	bool busy, has_come;   /* whether the loader is busy; whether the page has arrived */
 	u32 n_drained, n_done; /* how often the ring was read; finished walks */
 	u32 come_after;	       /* the page arrives after this many reads of the ring */
-	u32 last_stop;
+	u32 last_stop, last_n;
+	bool sleeps; /* the host meets a frame of a runtime that it cannot read */
+	int walk;    /* what BPF's walk returns */
+	u32 n_walks; /* of BPF */
 } fake;
+
+static struct sleeper_walk found = {.stop = STOP_COMPLETE, .n = 2, .frames = {0x222, 0x333}};
 
 static struct procman_process process = {.pid = 1, .start_ns = 1, .image_ns = 1, .alive = true};
 static struct procman_binary binary = {.file_id = 1};
@@ -38,6 +43,10 @@ struct procman_binary *__wrap_procman_binary_of_id(const struct procman *pm, u32
 struct procman_process *__wrap_procman_find_at(struct procman *pm, u32 pid, u64 time_ns);
 int __wrap_procman_drain(struct procman *pm);
 int __wrap_sampler_drain(struct sampler *s);
+u32 __wrap_sampler_take_walkers(struct sampler *s);
+int __wrap_sampler_walkers_fd(const struct sampler *s);
+int __wrap_sampler_walk_sleeper(struct sampler *s, const struct record_deferred *d,
+				const struct sleeper_walk **ret);
 enum stop_reason __wrap_unwind_host_walk(const struct unwind_host *host, struct walk_regs *regs,
 					 u32 slice, u32 n_mappings, u64 *frames, u32 max, u32 *n);
 
@@ -126,15 +135,40 @@ int __wrap_sampler_drain(struct sampler *s)
 	return 0;
 }
 
+u32 __wrap_sampler_take_walkers(struct sampler *s)
+{
+	(void)s;
+	return 0;
+}
+
+int __wrap_sampler_walkers_fd(const struct sampler *s)
+{
+	(void)s;
+	return -1;
+}
+
+int __wrap_sampler_walk_sleeper(struct sampler *s, const struct record_deferred *d,
+				const struct sleeper_walk **ret)
+{
+	(void)s;
+	cr_expect_eq(d->sample.type, RECORD_ASLEEP);
+	fake.n_walks++;
+	if (fake.walk == 0)
+		*ret = &found;
+	return fake.walk;
+}
+
 enum stop_reason __wrap_unwind_host_walk(const struct unwind_host *host, struct walk_regs *regs,
 					 u32 slice, u32 n_mappings, u64 *frames, u32 max, u32 *n)
 {
 	(void)regs;
 	(void)slice;
 	(void)n_mappings;
-	(void)frames;
 	(void)max;
-	(void)n;
+	if (fake.sleeps) {
+		frames[(*n)++] = 0x111;
+		return STOP_RUNTIME;
+	}
 	if (fake.has_come)
 		return STOP_COMPLETE;
 	cr_assert_eq(host->missing(host->arg, 0x1000), -EALREADY);
@@ -146,6 +180,7 @@ static void on_done(struct pipeline *p, const struct deferred_walk *walk)
 	(void)p;
 	fake.n_done++;
 	fake.last_stop = walk->stop;
+	fake.last_n = walk->n;
 }
 
 /* Makes a pipeline with one walk that waits for a page. */
@@ -221,4 +256,94 @@ Test(deferred, one_that_has_no_room_is_given_up_at_once_and_counted)
 	cr_expect_eq(p->given_up, 1);
 	cr_expect_eq(fake.n_drained, 0);
 	deferred_drop_parked(p);
+}
+
+/* ---- threads that sleep ---- */
+
+static struct pipeline sleeping;
+
+/* A walk in which the host meets a frame that only BPF reads, of a thread that sleeps or not. */
+static struct deferred_walk walk_of(enum record_type type)
+{
+	static struct record_deferred record;
+	static struct sampler_copy copy;
+
+	record = (struct record_deferred){.sample = {.type = (u16)type, .pid = 1, .time_ns = 2},
+					  .stop = STOP_NOT_LOADED};
+	fake.sleeps = true;
+	sleeping.parked_max = 1 << 20;
+	return (struct deferred_walk){.record = &record, .copy = &copy, .frames = sleeping.scratch};
+}
+
+Test(deferred, bpf_walks_the_stack_of_a_thread_that_sleeps)
+{
+	struct deferred_walk walk = walk_of(RECORD_ASLEEP);
+
+	cr_assert(deferred_finish(&sleeping, &walk));
+	cr_expect_eq(walk.stop, STOP_COMPLETE);
+	cr_expect_eq(walk.n, 2);
+	cr_expect_eq(walk.frames[0], 0x222);
+	cr_expect_eq(walk.frames[1], 0x333);
+	cr_expect_not(walk.unread);
+}
+
+Test(deferred, bpf_does_not_walk_the_stack_of_a_thread_that_runs)
+{
+	struct deferred_walk walk = walk_of(RECORD_DEFERRED);
+
+	cr_assert(deferred_finish(&sleeping, &walk));
+	cr_expect_eq(walk.stop, STOP_RUNTIME);
+	cr_expect_eq(fake.n_walks, 0);
+}
+
+Test(deferred, what_the_host_has_walked_of_a_thread_that_woke_remains)
+{
+	struct deferred_walk walk = walk_of(RECORD_ASLEEP);
+
+	fake.walk = -ESRCH;
+	cr_assert(deferred_finish(&sleeping, &walk));
+	cr_expect_eq(walk.stop, STOP_RUNTIME);
+	cr_expect_eq(walk.n, 1);
+	cr_expect_eq(walk.frames[0], 0x111);
+}
+
+Test(deferred, what_the_host_has_walked_remains_where_bpf_goes_astray)
+{
+	struct deferred_walk walk = walk_of(RECORD_ASLEEP);
+
+	found.stop = STOP_BAD_READ;
+	cr_assert(deferred_finish(&sleeping, &walk));
+	cr_expect_eq(walk.stop, STOP_RUNTIME);
+	cr_expect_eq(walk.frames[0], 0x111);
+}
+
+Test(deferred, a_sleeper_waits_for_its_walker)
+{
+	struct deferred_walk walk = walk_of(RECORD_ASLEEP);
+
+	fake.walk = -EINPROGRESS;
+	cr_assert(!deferred_finish(&sleeping, &walk));
+	cr_assert(deferred_park(&sleeping, &walk));
+	deferred_retry(&sleeping, on_done);
+	cr_expect_eq(fake.n_done, 0);
+	fake.walk = 0;
+	deferred_retry(&sleeping, on_done);
+	cr_expect_eq(fake.n_done, 1);
+	cr_expect_eq(fake.last_stop, STOP_COMPLETE);
+	cr_expect_eq(fake.last_n, 2);
+	cr_expect_eq(fake.n_walks, 3);
+	cr_expect_null(sleeping.parked);
+}
+
+Test(deferred, a_walker_that_does_not_come_leaves_what_the_host_has_walked)
+{
+	struct deferred_walk walk = walk_of(RECORD_ASLEEP);
+
+	fake.walk = -EINPROGRESS;
+	cr_assert(!deferred_finish(&sleeping, &walk));
+	cr_assert(deferred_park(&sleeping, &walk));
+	deferred_finish_parked(&sleeping, 0, on_done);
+	cr_expect_eq(fake.n_done, 1);
+	cr_expect_eq(fake.last_stop, STOP_RUNTIME);
+	cr_expect_eq(fake.last_n, 1);
 }
