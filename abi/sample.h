@@ -89,7 +89,7 @@ enum wait_object_kind {
 
 struct wait_object {
 	__u16 kind;
-	__u16 port;	  /* INET: the peer's */
+	__u16 port;	  /* INET: the peer's; TASK: enum task */
 	__u32 owner;	  /* LOCK: the thread that held the lock when the wait began; 0: unknown */
 	__u64 address[2]; /* LOCK: avma of the lock; INET: 4 or 16 bytes;
 			   * TASK: its number, or 0 */

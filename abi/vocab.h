@@ -29,6 +29,14 @@ enum wait {
 	WAIT_N
 };
 
+/* A task of a runtime that waits without a thread. */
+enum task {
+#define TASK(id, ...) TASK_##id,
+#include "abi/tbl/task.tbl"
+#undef TASK
+	TASK_N
+};
+
 enum stop_reason {
 #define STOP(id, ...) STOP_##id,
 #include "abi/tbl/stop.tbl"

@@ -188,6 +188,15 @@ static void print_source(struct recording *r, u32 i, const struct pipeline_stats
 		fprintf(stderr, " (a sample each %llu: --budget)\n", stats->limit);
 }
 
+/* "goroutines", or what covers several kinds. */
+static const char *tasks_name(u64 kinds)
+{
+	for (u32 i = 0; i < TASK_N; i++)
+		if (kinds == 1u << i)
+			return vocab_task(i)->plural;
+	return "tasks";
+}
+
 static void print_summary(struct record *r, const struct profile *p)
 {
 	const struct pipeline_stats st = r->stats;
@@ -229,11 +238,12 @@ static void print_summary(struct record *r, const struct profile *p)
 			st.counts.attributes_left_out);
 	if (st.tasks.drawn)
 		fprintf(stderr,
-			"  goroutines: read %llu times, %llu waited, %llu (%.2f %%) changed meanwhile or were not readable\n",
-			st.tasks.drawn, st.tasks.waiting, st.tasks.unread,
-			percent_of(st.tasks.unread, st.tasks.drawn));
+			"  %s: read %llu times, %llu waited, %llu (%.2f %%) changed meanwhile or were not readable\n",
+			tasks_name(st.tasks.kinds), st.tasks.drawn, st.tasks.waiting,
+			st.tasks.unread, percent_of(st.tasks.unread, st.tasks.drawn));
 	if (st.tasks.failed)
-		fprintf(stderr, "  goroutines of a process were not readable %llu times\n",
+		fprintf(stderr,
+			"  tasks of a process (goroutines, virtual threads) were not readable %llu times\n",
 			st.tasks.failed);
 	if (sym.kernel_hidden && !r->sampling.what.user_only)
 		fprintf(stderr,

@@ -404,6 +404,8 @@ void pipeline_pause(struct pipeline *p, bool pause)
 void pipeline_stop(struct pipeline *p)
 {
 	sampler_stop(p->sampler);
+	/* Those that are due, and late. */
+	tasks_look(p);
 	tasks_pause(p, true);
 	drain_all(p);
 	deferred_finish_parked(p, STOP_MAX_NS, records_count_walk);

@@ -100,7 +100,7 @@ struct pipeline_options {
 	u64 max_section;	 /* larger sections of files are not read; 0: no limit */
 	const char *cache_dir;	 /* of unwind rows; NULL: none */
 	bool keep_times;
-	bool task_ids; /* waits of goroutines have the goroutine's number */
+	bool task_ids; /* waits of tasks have the task's number */
 	/* A process was sampled, for the first time since the last reset or exec, or since more is
 	 * known about runtimes: whoever needs facts about it must read them now, while it lives.
 	 * False: call this again at its next sample. May be NULL. */
@@ -119,6 +119,7 @@ struct tasks_stats {
 	u64 unread;    /* of these, changed while they were read, or damaged, or out of time */
 	u64 failed;    /* looks at processes that told nothing */
 	u64 ns;	       /* time that all this has taken */
+	u64 kinds;     /* bits by enum task: those that were looked at */
 };
 extern const struct stat_field tasks_stat_fields[];
 

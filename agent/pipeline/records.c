@@ -10,6 +10,7 @@
 #include "agent/pipeline/wakers.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "unwind/host.h"
 
 /* ---- stacks ---- */
 
@@ -293,6 +294,23 @@ void records_walk(struct pipeline *p, const struct record_deferred *d,
 
 	if (!walk_or_park(p, &walk))
 		records_count_walk(p, &walk);
+}
+
+void records_count_frames(struct pipeline *p, const struct record_sample *s, const u64 *words,
+			  u32 n, u32 stop)
+{
+	struct record_sample sample = *s;
+	bool unnamed = false;
+
+	n = name_frames(p, s->pid, words, n, p->scratch, &unnamed);
+	/* Ids of names are of one process, so that the stack's id is, too. */
+	sample.user_stack = unwind_host_stack_id(p->scratch, n, stop);
+	if (batch_add_stack(p->batch, p->procman, sample.user_stack, p->scratch, n, stop, false) <
+	    0)
+		log_warn_rarely("out of memory: stacks are shown as lost");
+	if (unnamed)
+		mark_unread(p->batch, sample.user_stack);
+	count_sample(p, &sample, stop);
 }
 
 /* A deferred sample is finished in the new batch, even if it is from the old epoch. */

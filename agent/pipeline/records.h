@@ -20,5 +20,8 @@ u32 records_name_frames(struct pipeline *p, u32 pid, const u64 *frames, u32 n, u
 /* Walks the stack of a sample of which BPF has walked nothing, and counts it. */
 void records_walk(struct pipeline *p, const struct record_deferred *d,
 		  const struct sampler_copy *copy);
+/* Counts a sample whose user stack is known: its frames, in words as BPF sends them. */
+void records_count_frames(struct pipeline *p, const struct record_sample *s, const u64 *words,
+			  u32 n, u32 stop);
 /* Adds the stack of a walk that is done, and counts its sample; a deferred_done. */
 void records_count_walk(struct pipeline *p, const struct deferred_walk *walk);

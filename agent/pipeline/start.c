@@ -5,6 +5,7 @@
 
 #include "agent/pipeline/deferred.h"
 #include "agent/pipeline/processes.h"
+#include "agent/pipeline/tasks.h"
 #include "base/clock.h"
 
 /*
@@ -96,5 +97,7 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 	r = sampler_start(p->sampler, reterr_diag);
 	if (r == 0 && !p->follow)
 		r = warm_up(p);
+	/* What it took to get here is not of the recording. */
+	tasks_begin(p);
 	return r;
 }

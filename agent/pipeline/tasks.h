@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tasks that wait where no thread waits with them: goroutines. The kernel does not see such waits,
- * so the tasks of each process are looked at once in each period, at a moment that is drawn at
- * random. A task that waits then is counted as waiting for the whole period: each moment has the
- * same chance, so the expected sums are right. If there are many tasks, some are drawn, and stand
- * for the others.
+ * Tasks that wait where no thread waits with them: goroutines, virtual threads. The kernel does not
+ * see such waits, so the tasks of each process are looked at once in each period, at a moment that
+ * is drawn at random. A task that waits then is counted as waiting for the whole period: each
+ * moment has the same chance, so the expected sums are right. If there are many tasks, some are
+ * drawn, and stand for the others.
  *
  * Their samples belong to no thread (tid 0).
  */
@@ -21,6 +21,8 @@ extern const struct procman_listener tasks_listener;
 void tasks_look(struct pipeline *p);
 /* When tasks_look() has work (CLOCK_MONOTONIC). */
 u64 tasks_due_ns(const struct pipeline *p);
+/* Time counts from now on. */
+void tasks_begin(struct pipeline *p);
 /* While paused, nothing is read and no time counts. */
 void tasks_pause(struct pipeline *p, bool pause);
 /* Whether a finished walk is of a task of the runtime itself, such as a worker of a collector. */

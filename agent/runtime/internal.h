@@ -48,6 +48,7 @@ struct attached {
 	bool in_map;	 /* it is in BPF's map */
 	int error;	 /* of the last attempt */
 	u64 mappings_id; /* the process's mappings_id when it was attached */
+	void *tasks;	 /* what runtime_task_ops.scan() keeps */
 	const struct known_binary *binary;
 	u32 file_id;
 	struct runtime_process process;
@@ -79,6 +80,11 @@ struct attached *runtimes_attached(const struct runtimes *r, u64 image, u32 runt
 struct known_binary *runtimes_binary(struct runtimes *r, const struct procman_binary *b);
 /* Attaches to the runtimes that the process has mapped. */
 void runtimes_follow(struct runtimes *r, const struct procman_process *p);
+
+/* ---- tasks.c ---- */
+
+/* Frees what looking at the tasks of a process keeps. */
+void runtimes_drop_tasks(struct attached *a, u32 runtime);
 
 /* ---- names.c ---- */
 

@@ -436,6 +436,7 @@ static void detach(struct runtimes *r, u64 image, u32 runtime)
 	if (!map_del(&r->attached, key_of(image, runtime), &v))
 		return;
 	end_walks(r, (struct attached *)v, runtime);
+	runtimes_drop_tasks((struct attached *)v, runtime);
 	free((struct attached *)v);
 }
 
@@ -729,8 +730,10 @@ void runtimes_destroy(struct runtimes *r)
 	map_foreach (&r->gone, slot)
 		free((struct known_binary *)slot->value);
 	map_deinit(&r->gone);
-	map_foreach (&r->attached, slot)
+	map_foreach (&r->attached, slot) {
+		runtimes_drop_tasks((struct attached *)slot->value, slot->key & 15);
 		free((struct attached *)slot->value);
+	}
 	map_foreach (&r->binaries, slot)
 		known_binary_free(r, (struct known_binary *)slot->value);
 	map_deinit(&r->attached);

@@ -132,9 +132,14 @@ struct runtime_ops {
 	 * and the memory of its JIT is what the JIT of no other runtime in the process claims.
 	 * otel_name is NULL. */
 	bool library;
+	/* NULL: its tasks are threads, or are not seen. */
+	const struct runtime_task_ops *tasks;
 };
 
-/* A task of a runtime that waits, while no thread runs it: a goroutine. */
+/*
+ * A task of a runtime that waits, while no thread runs it: a goroutine, a virtual thread. It has a
+ * copy of its stack for rows to unwind, or its frames.
+ */
 struct runtime_task {
 	u64 id;
 	u64 pc, sp, fp; /* where it goes on; pc is a return address */
@@ -143,6 +148,11 @@ struct runtime_task {
 	u64 low;
 	const u8 *stack;
 	u32 n;
+	/* Its frames, in words as BPF's walkers send them; n_words is 0 if there is a stack.
+	 * Borrowed. */
+	const u64 *words;
+	u32 n_words;
+	u32 stop; /* enum stop_reason: why the frames end */
 };
 #define RUNTIME_TASK_PAGE 4096
 #define RUNTIME_TASK_BYTES (16 * RUNTIME_TASK_PAGE)
@@ -164,11 +174,18 @@ struct runtime_scan {
 };
 
 struct runtime_task_ops {
-	/* Reads the file only; up to 30 ms. -ENOTSUP: where its tasks are is unknown. */
+	enum task kind;
+	/* Of a native runtime; else runtime_ops.learn() learns for its tasks, too. Reads the file
+	 * only; up to 30 ms. -ENOTSUP: where its tasks are is unknown. */
 	int (*learn)(struct elf_file *elf, void **ret);
 	void (*forget)(void *learned);
-	int (*scan)(const struct runtime_target *t, const void *learned, struct runtime_scan *s);
-	/* Whether code at an svma of the binary is the runtime's own. */
+	/* `process` is what attach() has filled; NULL for a native runtime. *state is NULL at
+	 * first, and kept for the image of the process, until drop(). -EBUSY: tasks cannot be
+	 * read at this moment; -EAGAIN: not yet; -ENOTSUP: never. */
+	int (*scan)(const struct runtime_target *t, const void *learned,
+		    const struct runtime_process *process, void **state, struct runtime_scan *s);
+	void (*drop)(void *state); /* NULL: it keeps no state */
+	/* Whether code at an svma of the binary is the runtime's own; NULL: frames do not tell. */
 	bool (*is_own)(const void *learned, u64 svma);
 };
 
@@ -245,9 +262,15 @@ bool runtimes_identify(struct runtimes *r, const struct procman_process *p,
 		       struct runtime_identity *ret);
 /* Attaches processes whose runtime had not started before. Call it periodically. */
 void runtimes_retry(struct runtimes *r, struct procman *pm);
-/* Whether the process runs a runtime whose waiting tasks can be read. Learns its binary. */
-bool runtimes_have_tasks(struct runtimes *r, const struct procman_process *p);
-/* -ENOENT: there is no such runtime; or an error of reading. */
+/*
+ * Whether the process runs a runtime whose waiting tasks can be read, or whether that will be known
+ * later. Learns the binary of a native runtime.
+ */
+bool runtimes_have_tasks(struct runtimes *r, const struct procman_process *p, enum task *ret_kind);
+/*
+ * -ENOENT: there is no such runtime; -EAGAIN: it is not attached yet; errors of
+ * runtime_task_ops.scan().
+ */
 int runtimes_scan(struct runtimes *r, const struct procman_process *p, struct runtime_scan *s);
 /* Whether all words of a task's stack are the runtime's own code: the program has none there. */
 bool runtimes_task_is_own(struct runtimes *r, const struct procman_process *p, const u64 *words,

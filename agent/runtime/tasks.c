@@ -28,54 +28,98 @@ static void learn(struct known_binary *k, const struct procman_binary *b)
 		log_debug("%s: its waiting tasks are not seen: %s", b->path, strerror(-e));
 }
 
-/* Returns the mapping of the first binary whose tasks are known; NULL: there is none. */
-static const struct procman_mapping *find_tasks(struct runtimes *r, const struct procman_process *p,
-						const struct known_binary **ret)
+/* Where the tasks of a process are. */
+struct found {
+	const struct procman_mapping *mapping;
+	const struct known_binary *binary;
+	const struct runtime_task_ops *ops;
+	const void *learned; /* NULL: not known yet */
+};
+
+static bool find_native(struct known_binary *k, const struct procman_mapping *m, struct found *ret)
+{
+	const struct runtime_task_ops *ops = k->native ? k->native->tasks : NULL;
+
+	if (!ops)
+		return false;
+	if (!k->tasks_asked)
+		learn(k, m->binary);
+	*ret = (struct found){m, k, ops, k->tasks};
+	return k->tasks;
+}
+
+/* The learner may not have learned the binary yet; if it has failed, nothing is learned. */
+static bool find_walked(const struct known_binary *k, const struct procman_mapping *m,
+			struct found *ret)
+{
+	const struct runtime_ops *ops = k->claimed ? runtime_table[k->claimed].ops : NULL;
+
+	if (!ops || !ops->tasks || (!k->runtime && !k->learning))
+		return false;
+	*ret = (struct found){m, k, ops->tasks, k->runtime ? k->learned : NULL};
+	return true;
+}
+
+/* Finds the first mapping of a binary whose tasks can be read. */
+static bool find_tasks(struct runtimes *r, const struct procman_process *p, struct found *ret)
 {
 	for (u32 i = 0; i < p->n; i++) {
 		const struct procman_mapping *m = &p->mappings[i];
 		struct known_binary *k = m->binary->elf ? runtimes_binary(r, m->binary) : NULL;
 
-		if (!k || !k->native || !k->native->tasks)
-			continue;
-		if (!k->tasks_asked)
-			learn(k, m->binary);
-		*ret = k;
-		if (k->tasks)
-			return m;
+		if (k && (find_native(k, m, ret) || find_walked(k, m, ret)))
+			return true;
 	}
-	return NULL;
+	return false;
 }
 
-bool runtimes_have_tasks(struct runtimes *r, const struct procman_process *p)
+bool runtimes_have_tasks(struct runtimes *r, const struct procman_process *p, enum task *ret_kind)
 {
-	const struct known_binary *k;
+	struct found f;
 
-	return find_tasks(r, p, &k);
+	if (!find_tasks(r, p, &f))
+		return false;
+	*ret_kind = f.ops->kind;
+	return true;
 }
 
 int runtimes_scan(struct runtimes *r, const struct procman_process *p, struct runtime_scan *s)
 {
-	const struct known_binary *k;
-	const struct procman_mapping *m = find_tasks(r, p, &k);
 	struct runtime_target t = {.memory.pid = p->pid, .process = p};
+	struct attached *a;
+	struct found f;
 
-	if (!m)
+	if (!find_tasks(r, p, &f))
 		return -ENOENT;
-	t.elf = m->binary->elf;
-	t.bias = m->bias;
-	return k->native->tasks->scan(&t, k->tasks, s);
+	t.elf = f.mapping->binary->elf;
+	t.bias = f.mapping->bias;
+	if (f.binary->native)
+		return f.ops->scan(&t, f.learned, NULL, NULL, s);
+	a = f.learned ? runtimes_attached(r, p->image, f.binary->runtime) : NULL;
+	if (!a || !a->done || a->binary != f.binary)
+		return -EAGAIN;
+	return f.ops->scan(&t, f.learned, &a->process, &a->tasks, s);
+}
+
+void runtimes_drop_tasks(struct attached *a, u32 runtime)
+{
+	const struct runtime_task_ops *ops = runtime_table[runtime].ops->tasks;
+
+	if (ops && ops->drop)
+		ops->drop(a->tasks);
+	a->tasks = NULL;
 }
 
 bool runtimes_task_is_own(struct runtimes *r, const struct procman_process *p, const u64 *words,
 			  u32 n)
 {
-	const struct known_binary *k;
-	const struct procman_mapping *m = find_tasks(r, p, &k);
+	struct found f;
 
-	for (u32 i = 0; m && i < n; i++)
-		if (words[i] & WORD_RAW || words[i] >> WORD_SVMA_BITS != k->file_id ||
-		    !k->native->tasks->is_own(k->tasks, words[i] & WORD_SVMA_MASK))
+	if (!find_tasks(r, p, &f) || !f.ops->is_own)
+		return false;
+	for (u32 i = 0; i < n; i++)
+		if (words[i] & WORD_RAW || words[i] >> WORD_SVMA_BITS != f.binary->file_id ||
+		    !f.ops->is_own(f.learned, words[i] & WORD_SVMA_MASK))
 			return false;
-	return m;
+	return true;
 }

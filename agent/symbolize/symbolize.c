@@ -570,7 +570,7 @@ static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *re
 	if ((m->wait == WAIT_LOCK && !e->key.object.owner) || m->wait == WAIT_POLL || is_task(e))
 		m->wait = wait_of_stack(m, first, m->wait);
 	if (is_task(e))
-		r = append_note(m, "[goroutine]");
+		r = append_note(m, vocab_task(e->key.object.port)->note);
 	if (r < 0)
 		return r;
 	m->profile->quality.frames += m->stack.n * e->count;
@@ -624,7 +624,9 @@ static int wait_labels(struct making *m, const struct pipeline_key *key,
 		return r < 0 || !o->owner ? r : add_label(p, "owner", text, labels, n);
 	case WAIT_OBJECT_TASK:
 		snprintf(text, sizeof(text), "%llu", o->address[0]);
-		return r < 0 || !o->address[0] ? r : add_label(p, "goroutine", text, labels, n);
+		return r < 0 || !o->address[0]
+			       ? r
+			       : add_label(p, vocab_task(o->port)->label, text, labels, n);
 	case WAIT_OBJECT_INET:
 		inet_ntop(AF_INET, o->address, address, sizeof(address));
 		snprintf(text, sizeof(text), "%s:%u", address, o->port);

@@ -25,6 +25,13 @@ static const struct vocab_wait waits[] = {
 	{"?", "#ffffff", "?"},
 };
 
+static const struct vocab_task tasks[] = {
+#define TASK(id, name, plural, label, wait) {name, plural, "[" name "]", label, WAIT_##wait},
+#include "abi/tbl/task.tbl"
+#undef TASK
+	{"task", "tasks", "[task]", "task", WAIT_OTHER},
+};
+
 static const struct vocab_counter counters[] = {
 #define COUNTER(id, name, unit, loss, help) {name, unit, COUNTER_LOSS_##loss, help},
 #include "abi/tbl/counter.tbl"
@@ -84,6 +91,11 @@ const struct vocab_stop *vocab_stop(unsigned int stop)
 const struct vocab_wait *vocab_wait(unsigned int wait)
 {
 	return &waits[wait < WAIT_N ? wait : WAIT_N];
+}
+
+const struct vocab_task *vocab_task(unsigned int task)
+{
+	return &tasks[task < TASK_N ? task : TASK_N];
 }
 
 enum wait vocab_wait_by_name(const char *name, size_t n)

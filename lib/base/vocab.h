@@ -48,8 +48,16 @@ struct vocab_wait {
 	const char *help;
 };
 
+struct vocab_task {
+	const char *name, *plural;
+	const char *note;  /* the name in brackets */
+	const char *label; /* of its number */
+	enum wait wait;	   /* unless a function tells */
+};
+
 const struct vocab_frame_kind *vocab_frame_kind(unsigned int kind);
 const struct vocab_wait *vocab_wait(unsigned int wait);
+const struct vocab_task *vocab_task(unsigned int task);
 /* Of "lock", and of a leaf frame "[lock]"; WAIT_NONE of any other text of n bytes. */
 enum wait vocab_wait_by_name(const char *name, size_t n);
 enum wait vocab_wait_by_frame(const char *name, size_t n);

@@ -88,7 +88,7 @@ static int look(struct program *p, u32 max, u64 seed, struct runtime_scan *ret)
 				     .stack = p->copy,
 				     .task = on_task,
 				     .arg = p};
-	return go_tasks.scan(&t, &known, ret);
+	return go_tasks.scan(&t, &known, NULL, NULL, ret);
 }
 
 Test(go, those_that_wait_are_told_once)
@@ -162,7 +162,7 @@ Test(go, a_look_ends_in_time)
 	struct runtime_scan s = {
 		.max = N, .random = &seed, .stack = p->copy, .task = on_task, .arg = p};
 
-	cr_assert_eq(go_tasks.scan(&t, &known, &s), 0);
+	cr_assert_eq(go_tasks.scan(&t, &known, NULL, NULL, &s), 0);
 	cr_assert_eq(s.n_unread, N);
 	done(p);
 }

@@ -133,11 +133,16 @@ static int look_at(const struct runtime_target *t, const struct go_goroutines *k
 	return 0;
 }
 
-static int scan(const struct runtime_target *t, const void *learned, struct runtime_scan *s)
+static int scan(const struct runtime_target *t, const void *learned,
+		const struct runtime_process *process, void **state, struct runtime_scan *s)
 {
 	const struct go_goroutines *known = learned;
 	u64 slice[3], at;
-	int r = runtime_read(&t->memory, t->bias + known->allgs, slice, sizeof(slice));
+	int r;
+
+	(void)process;
+	(void)state;
+	r = runtime_read(&t->memory, t->bias + known->allgs, slice, sizeof(slice));
 
 	if (r < 0)
 		return r;
@@ -169,4 +174,10 @@ static bool is_own(const void *learned, u64 svma)
 	return go_goroutines_is_runtime(learned, svma);
 }
 
-const struct runtime_task_ops go_tasks = {learn, forget, scan, is_own};
+const struct runtime_task_ops go_tasks = {
+	.kind = TASK_GOROUTINE,
+	.learn = learn,
+	.forget = forget,
+	.scan = scan,
+	.is_own = is_own,
+};
