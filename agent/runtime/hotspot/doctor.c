@@ -11,8 +11,6 @@
 #include "agent/runtime/hotspot/hotspot.h"
 #include "base/cleanup.h"
 
-#define MAX_FLAGS 4096
-#define MAX_FLAG_BYTES 128
 /* The first release in which virtual threads are not a preview. */
 #define FIRST_VIRTUAL 21
 /* From 22 on the VM's tables contain only a few stubs; earlier ones contain more. */
@@ -31,47 +29,6 @@ void hotspot_describe(const struct hotspot_vm *vm, char *ret, size_t n)
 		snprintf(which, sizeof(which), "%u", vm->major);
 	snprintf(ret, n, "HotSpot %s, offsets from its vmStructs (%u fields, %u stubs)", which,
 		 fields, vm->n_stubs);
-}
-
-enum flag { FLAG_UNKNOWN, FLAG_OFF, FLAG_ON };
-
-/* Reads a flag of type bool from the VM's table of flags. */
-static enum flag read_flag(const struct runtime_target *t, const struct hotspot_vm *vm,
-			   const struct hotspot_offsets *o, const char *name)
-{
-	u32 size = vm->sizes[HZ_FLAG];
-	_cleanup_free_ u8 *all = NULL;
-	bool failed = false;
-	u64 table, n;
-
-	if (!vm->statics[HS_FLAGS] || !vm->statics[HS_N_FLAGS] || size > MAX_FLAG_BYTES ||
-	    !hotspot_has(o, HF_FLAG_NAME) || !hotspot_has(o, HF_FLAG_ADDRESS) ||
-	    o->of[HF_FLAG_NAME] + 8 > size || o->of[HF_FLAG_ADDRESS] + 8 > size)
-		return FLAG_UNKNOWN;
-	table = runtime_u64(&t->memory, vm->statics[HS_FLAGS] + t->bias, &failed);
-	n = runtime_u64(&t->memory, vm->statics[HS_N_FLAGS] + t->bias, &failed);
-	if (failed || !n || n > MAX_FLAGS)
-		return FLAG_UNKNOWN;
-	all = malloc(n * size);
-	if (!all || runtime_read(&t->memory, table, all, n * size) < 0)
-		return FLAG_UNKNOWN;
-	for (u64 i = 0; i < n; i++) {
-		const u8 *entry = all + i * size;
-		u64 at, address;
-		char text[32];
-		u8 value;
-
-		memcpy(&at, entry + o->of[HF_FLAG_NAME], 8);
-		memcpy(&address, entry + o->of[HF_FLAG_ADDRESS], 8);
-		/* The table's last entry has no name. */
-		if (runtime_read(&t->memory, at, text, strlen(name) + 1) < 0 ||
-		    memcmp(text, name, strlen(name) + 1) != 0)
-			continue;
-		if (runtime_read(&t->memory, address, &value, 1) < 0)
-			return FLAG_UNKNOWN;
-		return value ? FLAG_ON : FLAG_OFF;
-	}
-	return FLAG_UNKNOWN;
 }
 
 static void heaps_missing(const struct runtime_target *t, const struct hotspot_vm *vm,
@@ -97,7 +54,10 @@ static void heaps_missing(const struct runtime_target *t, const struct hotspot_v
 void hotspot_missing(const struct runtime_target *t, const struct hotspot_vm *vm,
 		     void (*line)(void *arg, const char *text), void *arg)
 {
+	static const char *const flags[] = {"DebugNonSafepoints"};
+	enum hotspot_flag has_lines;
 	struct hotspot_offsets o;
+	const char *missing;
 	int r = hotspot_vm_read(vm, t, &o);
 
 	if (r == -EAGAIN)
@@ -108,7 +68,8 @@ void hotspot_missing(const struct runtime_target *t, const struct hotspot_vm *vm
 		return;
 	}
 	heaps_missing(t, vm, &o, line, arg);
-	if (read_flag(t, vm, &o, "DebugNonSafepoints") != FLAG_ON)
+	hotspot_read_flags(vm, &o, t, flags, 1, &has_lines);
+	if (has_lines != FLAG_ON)
 		line(arg,
 		     "exact lines in compiled methods: lines are those of the next call or poll (-XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints records more)");
 	if (vm->n_stubs < FEW_STUBS) /* 22 and later */
@@ -117,7 +78,11 @@ void hotspot_missing(const struct runtime_target *t, const struct hotspot_vm *vm
 		line(arg, "callers of methods that are returning from a poll");
 	if (!hotspot_has(&o, HF_POOL_SOURCE) && !hotspot_has(&o, HF_CLASS_SOURCE))
 		line(arg, "names of source files");
-	if (o.major >= FIRST_VIRTUAL)
-		line(arg,
-		     "frames of a virtual thread that were not copied back to its carrier's stack since it was parked");
+	if (o.major < FIRST_VIRTUAL)
+		return;
+	line(arg,
+	     "frames of a running virtual thread that were not copied back to its carrier's stack since it was parked");
+	missing = hotspot_virtual_missing(vm, t);
+	if (missing)
+		line(arg, missing);
 }

@@ -288,4 +288,5 @@ const struct runtime_ops runtime_hotspot = {
 	.otel_version = otel_version,
 	.missing = hotspot_tell_missing,
 	.jit_memory = 1u << JIT_MEMORY_ANON,
+	.tasks = &hotspot_tasks,
 };

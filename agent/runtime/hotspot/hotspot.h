@@ -11,6 +11,7 @@
 
 #include "abi/runtime_hotspot.h"
 #include "agent/runtime/runtime.h"
+#include "base/buf.h"
 #include "disasm/disasm.h"
 
 enum hotspot_static {
@@ -23,6 +24,12 @@ enum hotspot_static {
 	HS_N_FLAGS,
 	HS_THREADS,
 	HS_FIRST_THREAD,
+	HS_COLLECTED_HEAP,
+	HS_OBJECT_CLASS,
+	HS_OOP_BASE,
+	HS_OOP_SHIFT,
+	HS_CLASS_BASE,
+	HS_CLASS_SHIFT,
 	HS_N
 };
 
@@ -90,6 +97,16 @@ enum hotspot_field {
 	HF_MONITOR_OWNER,
 	HF_LIST_LENGTH,
 	HF_LIST_THREADS,
+	HF_CLASS_LAYOUT,
+	HF_CLASS_MIRROR,
+	HF_CLASS_NEXT,
+	HF_CLASS_LOADER,
+	HF_CLASS_FIELDS,
+	HF_CLASS_POOL,
+	HF_LOADER_CLASSES,
+	HF_BYTES_DATA,
+	HF_GC_ACTIVE,
+	HF_GC_COUNT,
 	HF_N
 };
 
@@ -111,6 +128,7 @@ struct hotspot_vm {
 	u64 statics[HS_N];
 	u64 fields[HF_N]; /* svma of the word that holds the field's offset */
 	u64 first, end;	  /* all these words are in [first, end) */
+	u64 mark_shift;	  /* svma of the u64 that says where a mark word has the class; 0: none */
 	u32 sizes[HZ_N];
 	u32 major;	       /* version in the file, for people; 0: none */
 	char release[64];      /* the full version: 17.0.15+6; "": not found */
@@ -152,6 +170,17 @@ static inline bool hotspot_has(const struct hotspot_offsets *o, enum hotspot_fie
  */
 int hotspot_attach_monitors(const struct hotspot_vm *vm, const struct hotspot_offsets *o,
 			    const struct runtime_target *t, struct hotspot_lock *p);
+/* flags.c */
+enum hotspot_flag { FLAG_UNKNOWN, FLAG_OFF, FLAG_ON };
+/* Reads n flags of type bool from the VM's table of flags; those that it lacks are unknown. */
+void hotspot_read_flags(const struct hotspot_vm *vm, const struct hotspot_offsets *o,
+			const struct runtime_target *t, const char *const *names, u32 n,
+			enum hotspot_flag *ret);
+
+/* virtual.c */
+extern const struct runtime_task_ops hotspot_tasks;
+/* Why virtual threads of the process that wait are not seen, or not all of them; NULL: all are. */
+const char *hotspot_virtual_missing(const struct hotspot_vm *vm, const struct runtime_target *t);
 
 /* doctor.c */
 /* runtime_ops.describe() and .missing(). */
@@ -160,6 +189,8 @@ void hotspot_missing(const struct runtime_target *t, const struct hotspot_vm *vm
 		     void (*line)(void *arg, const char *text), void *arg);
 
 /* name.c */
+/* Reads a number; false: the bytes end, or are no number. */
+bool hotspot_unsigned5(struct buf *b, u32 exclude, u32 *ret);
 /* Names a frame as runtime_ops.name() does. */
 int hotspot_name(const struct hotspot_vm *vm, const struct hotspot_offsets *o,
 		 const struct runtime_target *t, u64 address, u64 where, struct runtime_names *ret);

@@ -56,7 +56,7 @@ static u64 read_field(const void *object, size_t n, u32 off, u32 width)
 	return v;
 }
 
-static bool read_unsigned5(struct buf *b, u32 exclude, u32 *ret)
+bool hotspot_unsigned5(struct buf *b, u32 exclude, u32 *ret)
 {
 	u32 sum = 0;
 
@@ -219,7 +219,8 @@ static void find_line(struct buf b, u32 exclude, u32 bci, u32 *ret_line, u32 *re
 		if (byte == 0xff) {
 			u32 x, y;
 
-			if (!read_unsigned5(&b, exclude, &x) || !read_unsigned5(&b, exclude, &y))
+			if (!hotspot_unsigned5(&b, exclude, &x) ||
+			    !hotspot_unsigned5(&b, exclude, &y))
 				break;
 			at += (x >> 1) ^ (0 - (x & 1));
 			line += (y >> 1) ^ (0 - (y & 1));
@@ -604,9 +605,9 @@ static int decode_scopes(const struct reader *r, struct buf all, u32 scope, stru
 
 		if (ret->n == RUNTIME_MAX_INLINED)
 			return -E2BIG;
-		if (!buf_skip(&b, scope) || !read_unsigned5(&b, r->o->exclude, &sender) ||
-		    !read_unsigned5(&b, r->o->exclude, &method) ||
-		    !read_unsigned5(&b, r->o->exclude, &bci) || !method || sender >= scope)
+		if (!buf_skip(&b, scope) || !hotspot_unsigned5(&b, r->o->exclude, &sender) ||
+		    !hotspot_unsigned5(&b, r->o->exclude, &method) ||
+		    !hotspot_unsigned5(&b, r->o->exclude, &bci) || !method || sender >= scope)
 			return -EINVAL;
 		ret->of[ret->n].method = method;
 		ret->of[ret->n++].bci = bci;

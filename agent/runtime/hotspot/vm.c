@@ -27,6 +27,10 @@
 #define TYPE_BYTES 40
 #define TYPE_SIZE 32
 
+/* struct VMLongConstantEntry: name, value. */
+#define CONSTANT_BYTES 16
+#define CONSTANT_VALUE 8
+
 #define MAX_ENTRIES 16384
 #define MAX_STUBS 512
 #define MAX_RODATA (256ULL << 20)
@@ -50,6 +54,17 @@ static const struct wanted wanted_statics[] = {
 	{HS_N_FLAGS, "Flag", "numFlags"},
 	{HS_THREADS, "ThreadsSMRSupport", "_java_thread_list"}, /* from 10 */
 	{HS_FIRST_THREAD, "Threads", "_thread_list"},		/* up to 9 */
+	/* These, and their like below, are for virtual threads, from 21 on. */
+	{HS_COLLECTED_HEAP, "Universe", "_collectedHeap"},
+	{HS_OBJECT_CLASS, "vmClasses", "_klasses[static_cast<int>(vmClassID::Object_klass_knum)]"},
+	{HS_OOP_BASE, "CompressedOops", "_narrow_oop._base"}, /* up to 24, like the next three */
+	{HS_OOP_SHIFT, "CompressedOops", "_narrow_oop._shift"},
+	{HS_CLASS_BASE, "CompressedKlassPointers", "_narrow_klass._base"},
+	{HS_CLASS_SHIFT, "CompressedKlassPointers", "_narrow_klass._shift"},
+	{HS_OOP_BASE, "CompressedOops", "_base"},
+	{HS_OOP_SHIFT, "CompressedOops", "_shift"},
+	{HS_CLASS_BASE, "CompressedKlassPointers", "_base"},
+	{HS_CLASS_SHIFT, "CompressedKlassPointers", "_shift"},
 };
 
 static const struct wanted wanted_fields[] = {
@@ -130,6 +145,17 @@ static const struct wanted wanted_fields[] = {
 	{HF_MONITOR_OWNER, "ObjectMonitor", "_owner"},
 	{HF_LIST_LENGTH, "ThreadsList", "_length"},
 	{HF_LIST_THREADS, "ThreadsList", "_threads"},
+	{HF_CLASS_LAYOUT, "Klass", "_layout_helper"},
+	{HF_CLASS_MIRROR, "Klass", "_java_mirror"},
+	{HF_CLASS_NEXT, "Klass", "_next_link"},
+	{HF_CLASS_LOADER, "Klass", "_class_loader_data"},
+	{HF_CLASS_FIELDS, "InstanceKlass", "_fieldinfo_stream"},
+	{HF_CLASS_POOL, "InstanceKlass", "_constants"},
+	{HF_LOADER_CLASSES, "ClassLoaderData", "_klasses"},
+	{HF_BYTES_DATA, "Array<u1>", "_data"},
+	{HF_GC_ACTIVE, "CollectedHeap", "_is_gc_active"},
+	{HF_GC_ACTIVE, "CollectedHeap", "_is_stw_gc_active"},
+	{HF_GC_COUNT, "CollectedHeap", "_total_collections"},
 };
 
 static const struct wanted wanted_sizes[] = {
@@ -372,6 +398,24 @@ static int read_sizes(struct hotspot_vm *vm, const struct image *im)
 	return 0;
 }
 
+/* The constants are optional: only those of releases with compact headers are read. */
+static void find_constants(struct hotspot_vm *vm, const struct image *im)
+{
+	u64 at;
+
+	if (find_symbol(im->elf, "gHotSpotVMLongConstants", &at) < 0)
+		return;
+	at = word_at(im, at);
+	for (u32 i = 0; i < MAX_ENTRIES; i++, at += CONSTANT_BYTES) {
+		const char *name = name_at(im, word_at(im, at));
+
+		if (!name)
+			break;
+		if (!strcmp(name, "markWord::klass_shift"))
+			vm->mark_shift = at + CONSTANT_VALUE;
+	}
+}
+
 /* Checks what every version has. Alternatives are checked when a process is read. */
 static int check_vm(const struct hotspot_vm *vm, struct diag *reterr_diag)
 {
@@ -465,6 +509,7 @@ int hotspot_vm_learn(struct elf_file *f, struct hotspot_vm **ret, struct diag *r
 		return r;
 	if (vm->statics[HS_VM_MAJOR])
 		vm->major = (u32)word_at(&im, vm->statics[HS_VM_MAJOR]);
+	find_constants(vm, &im);
 	find_release(vm, &im);
 	*ret = take_ptr(vm);
 	return 0;
