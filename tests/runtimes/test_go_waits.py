@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goroutines that wait (go/waits/main.go): their functions, how long each waits by its own clock, for what, and from where."""
 
-import contextlib
-import math
 import os
 import re
 import subprocess
@@ -13,18 +11,11 @@ import pytest
 
 from pprof import samples
 from recorder import cpu_seconds_of_all_threads, start_record
+from task_waits import COPIES, SECONDS, Program, check_time, closing, marked_lines, record_known, recorded_seconds, stood_still, tasks
 from test_go import FLAVOURS, Toolchain
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.join(HERE, "go/waits/main.go")
-SECONDS = 10
-COPIES = 8
-HZ = 20 # each process is looked at so often
-SIGMAS = 4
-# So many copies are worth one in which all are independent: they are woken by the same timers and fall in step. 76 measured
-# deviations were 2.0 times as large as those of independent copies.
-IN_STEP = 4
-CYCLE = 0.06 # seconds of a sleep and the rest after it
 # In the order of releases in which runtime.g differs.
 VERSIONS = ["1.15", "1.17", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26", "1.27"]
 
@@ -49,66 +40,18 @@ def build(version, flavour, folder):
     return folder / "waits"
 
 
-class Program:
-    def __init__(self, path, copies, idle=0, spinning=0):
-        self.process = subprocess.Popen([path, *map(str, (copies, idle, spinning))], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self.process.stdout.readline() == "ready\n"
-        self.pid = self.process.pid
-
-    def clocks(self):
-        """(ns since the start, {function: (waits, ns) of all copies})"""
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        _, now, *words = self.process.stdout.readline().split()
-        sums = defaultdict(lambda: (0, 0))
-        for name, n, ns in zip(words[::3], words[1::3], words[2::3]):
-            sums[name] = sums[name][0] + int(n), sums[name][1] + int(ns)
-        return int(now), sums
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-
-@contextlib.contextmanager
-def running(*args, **options):
-    program = Program(*args, **options)
-    try:
-        yield program
-    finally:
-        program.close()
+def running(path, copies, idle=0, spinning=0):
+    process = subprocess.Popen([path, *map(str, (copies, idle, spinning))], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == "ready\n"
+    return closing(Program(process))
 
 
 def goroutines(path):
-    """The samples of goroutines: their stacks without the note, leaf first."""
-    for s in samples(path):
-        if "[goroutine]" in s.functions:
-            assert s.functions[-1] == "[goroutine]" and s.labels.get("tid", 0) == 0, s
-            yield s._replace(functions=s.functions[:-1], places=s.places[:-1])
+    return tasks(path, "goroutine")
 
 
 def has(s, function):
     return f"main.{function}" in s.functions
-
-
-def record_known(culprit, out, program, *options):
-    """Records for SECONDS, with a budget that has room for all goroutines. {function: (its share of the time by its clocks, waits)}, messages"""
-    recorder, messages = start_record(culprit, out, "-p", program.pid, "-d", SECONDS, "--budget", 100, *options)
-    begin, before = program.clocks()
-    time.sleep(SECONDS)
-    end, after = program.clocks()
-    assert recorder.wait(120) == 0, messages()
-    return {name: ((after[name][1] - before[name][1]) / (end - begin), after[name][0] - before[name][0])
-            for name in after}, messages()
-
-
-def marked_lines():
-    """{function: the line in which it waits}"""
-    with open(SOURCE, encoding="utf-8") as f:
-        return {m[1]: i for i, line in enumerate(f, 1) if (m := re.search("// waits: (.*)", line))}
 
 
 def check_stack(function, s):
@@ -119,30 +62,9 @@ def check_stack(function, s):
     for expected in inner:
         assert re.fullmatch(expected, at.pop(0)), (expected, s.functions)
     own = s.functions.index(f"main.{function}")
-    assert s.places[own] == (SOURCE, marked_lines()[function]), (function, s)
+    assert s.places[own] == (SOURCE, marked_lines(SOURCE)[function]), (function, s)
     # From 1.17 on `go` may run a closure of the compiler.
     assert re.fullmatch(r"main\.startAll\.func\d+( main\.start(\.func|\.gowrap|·dwrap·)\d+)? runtime\.goexit", " ".join(s.functions[own + 1:])), s
-
-
-def recorded_seconds(messages):
-    return float(re.search(r"processes in ([\d.]+) s", messages)[1])
-
-
-def check_time(shares, sums, seconds):
-    """What is found of each function is what its clocks say. In each of HZ * SECONDS looks each copy waits with
-    the probability p: the sum has a standard deviation of sqrt(p (1 - p) / looks) or less, as a look stands for its own
-    period. The clocks also count the time from when a goroutine could run until it runs."""
-    errors = []
-    for function in EXPECTED:
-        share, found = shares[function][0] / COPIES, sums[function] / seconds / 1e9 / COPIES
-        p = min(share, 1)
-        tolerance = SIGMAS * math.sqrt(p * (1 - p) * IN_STEP / (HZ * SECONDS * COPIES)) + 0.01
-        print(f"{function}: {found:.4f} found, {share:.4f} by the clocks, tolerance {tolerance:.4f}, {shares[function][1]} waits")
-        errors.append((found - share, tolerance))
-    assert all(abs(e) < tolerance for e, tolerance in errors), errors
-    # Functions wait independently of each other: a bias of all would show.
-    mean = sum(e for e, _ in errors) / len(errors)
-    assert abs(mean) < sum(t for _, t in errors) / len(errors) / math.sqrt(len(errors)), errors
 
 
 @pytest.mark.sample("1.26-plain")
@@ -153,8 +75,7 @@ def test_known_waits(culprit, tmp_path, version, flavour):
     with running(path, COPIES) as program:
         for _ in range(4):
             shares, messages = record_known(culprit, out, program, "--off-cpu")
-            # On an overloaded machine all goroutines stand still at the same time, in whatever they do.
-            if shares["sleep"][1] > 0.85 * COPIES * SECONDS / CYCLE:
+            if not stood_still(shares):
                 break
     sums, ids = defaultdict(int), defaultdict(set)
     for s in goroutines(out):
