@@ -302,7 +302,7 @@ void records_count_frames(struct pipeline *p, const struct record_sample *s, con
 	struct record_sample sample = *s;
 	bool unnamed = false;
 
-	n = name_frames(p, s->pid, words, n, p->scratch, &unnamed);
+	n = records_name_frames(p, s->pid, words, n, p->scratch, &unnamed);
 	/* Ids of names are of one process, so that the stack's id is, too. */
 	sample.user_stack = unwind_host_stack_id(p->scratch, n, stop);
 	if (batch_add_stack(p->batch, p->procman, sample.user_stack, p->scratch, n, stop, false) <

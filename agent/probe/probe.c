@@ -266,6 +266,16 @@ int probe_waits(void)
 }
 
 /* The id of a function that the kernel lets BPF programs call; or a negative errno. */
+bool probe_switch_state(const struct btf *btf)
+{
+	s32 id = btf ? btf__find_by_name_kind(btf, "btf_trace_sched_switch", BTF_KIND_TYPEDEF) : 0;
+	const struct btf_type *t = id > 0 ? btf__type_by_id(btf, (u32)id) : NULL;
+
+	t = t ? btf__type_by_id(btf, t->type) : NULL; /* a pointer to a function */
+	t = t && btf_is_ptr(t) ? btf__type_by_id(btf, t->type) : NULL;
+	return t && btf_is_func_proto(t) && btf_vlen(t) == 5; /* the first is the probe's own */
+}
+
 static s32 find_kfunc(const struct btf *btf, const char *name)
 {
 	return btf ? btf__find_by_name_kind(btf, name, BTF_KIND_FUNC) : -errno;

@@ -56,6 +56,12 @@ int probe_waits(void);
  * takes: from Linux 6.10 on. 0 or a negative errno. Reads the kernel's BTF: 50 ms. Any thread.
  */
 int probe_sleepers(void);
+/*
+ * Whether the tracepoint sched_switch tells the state of the thread that leaves (Linux 5.18, commit
+ * fa2c3254d7cf). `btf` is the kernel's, or NULL.
+ */
+struct btf;
+bool probe_switch_state(const struct btf *btf);
 /* A function of the kernel itself, found by its name. */
 struct probe_function {
 	const char *name;

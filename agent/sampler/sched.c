@@ -22,17 +22,6 @@ static int parse(const char *name, struct source *s, struct diag *reterr_diag)
 	return strcmp(name, s->row->name) == 0 ? 0 : -ENOENT;
 }
 
-/* Whether sched_switch has a fourth argument (Linux 5.18, commit fa2c3254d7cf). */
-static bool has_prev_state(const struct btf *btf)
-{
-	s32 id = btf ? btf__find_by_name_kind(btf, "btf_trace_sched_switch", BTF_KIND_TYPEDEF) : 0;
-	const struct btf_type *t = id > 0 ? btf__type_by_id(btf, (u32)id) : NULL;
-
-	t = t ? btf__type_by_id(btf, t->type) : NULL; /* a pointer to a function */
-	t = t && btf_is_ptr(t) ? btf__type_by_id(btf, t->type) : NULL;
-	return t && btf_is_func_proto(t) && btf_vlen(t) == 5; /* the first is the probe's own */
-}
-
 /* Whether `s` is sched_kprobe. */
 static bool is_old(const struct source *s)
 {
@@ -74,7 +63,7 @@ static int open_sched(struct source *s)
 		btf && btf__find_by_name_kind(btf, "btf_trace_sched_exit_tp", BTF_KIND_TYPEDEF) > 0;
 	int r = has_exit ? sched_open(s) : sched_kprobe_open(s);
 
-	s->has_prev_state = has_prev_state(btf);
+	s->has_prev_state = probe_switch_state(btf);
 	if (has_exit)
 		find_code(s);
 	btf__free(btf);

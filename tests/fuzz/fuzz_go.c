@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		known.g_bp = (u16)((FIRST_WORD + data[1] % WORDS) * 8);
 		memcpy(&max, data + 2, sizeof(max));
 		s.max = max % 1024;
-		if (go_tasks.scan(&t, &known, &s) == 0 && s.n_unread > s.n_drawn)
+		if (go_tasks.scan(&t, &known, NULL, NULL, &s) == 0 && s.n_unread > s.n_drawn)
 			abort();
 	}
 	free(bytes);

@@ -96,6 +96,7 @@ static struct sampler_config *config_of(struct bpf_object *object)
 
 static void configure(struct bpf_object *object, const struct probe_features *f)
 {
+	static struct btf *kernel;
 	struct sampler_config *c = config_of(object);
 	struct bpf_map *states = bpf_object__find_map_by_name(object, "scratch");
 
@@ -109,7 +110,10 @@ static void configure(struct bpf_object *object, const struct probe_features *f)
 		c->defer_per_tick = 40;
 		c->ring_bytes = 1 << 22;
 		c->budget_ns = 50000;
-		c->wakers = c->whole_time = c->has_prev_state = 1;
+		c->wakers = c->whole_time = 1;
+		if (!kernel)
+			kernel = btf__load_vmlinux_btf();
+		c->has_prev_state = probe_switch_state(kernel);
 		for (u32 i = 0; i < ARRAY_SIZE(c->code); i++) {
 			c->code[i][0] = 0xffffffff81000000;
 			c->code[i][1] = 0xffffffff82200000;

@@ -217,13 +217,18 @@ def web(port):
 GUEST = """
 export CULPRIT_ALLOW_ROOT=yes
 one() { (sleep 1; echo; sleep 12) | known_waits 4 / pipe | awk -v who="$1" '/^p.nger/ { n += $4; ran += $5 } END { printf "%s %d\\n", who, n / ran * 1e9 }'; }
-with() { # name, seconds until it runs, command
-	name=$1 start=$2
+with() { # name, what it prints when it follows the machine ("": it does so within 20 s), command
+	name=$1 text=$2
 	shift 2
 	"$@" >/tmp/$name.log 2>&1 &
 	p=$!
-	sleep $start
-	kill -0 $p || { echo "$name does not run: $(tail -n 1 /tmp/$name.log)"; return; }
+	for i in $(seq 180); do
+		sleep 1
+		kill -0 $p || { echo "$name does not run: $(tail -n 1 /tmp/$name.log)"; return; }
+		[ -n "$text" ] && grep -q "$text" /tmp/$name.log && break
+		[ -z "$text" ] && [ $i = 20 ] && break
+	done
+	sleep 5
 	one $name
 	kill -INT $p
 	wait $p
@@ -233,10 +238,10 @@ sleep 5
 one warm >/dev/null # QEMU has translated the code
 for round in $(seq RUNS); do
 	one nothing
-	with culprit 12 culprit record --off-cpu -d 600 -o /tmp/o.folded
-	with offcputime 6 offcputime 600
-	with OpenTelemetry 20 ebpf-profiler -collection-agent 127.0.0.1:4317 -disable-tls -off-cpu-threshold 1
-	with OpenTelemetry-1% 20 ebpf-profiler -collection-agent 127.0.0.1:4317 -disable-tls -off-cpu-threshold 0.01
+	with culprit '' culprit record --off-cpu -d 600 -o /tmp/o.folded
+	with offcputime '' offcputime 600
+	with OpenTelemetry 'prctl monitor' ebpf-profiler -collection-agent 127.0.0.1:4317 -disable-tls -off-cpu-threshold 1
+	with OpenTelemetry-1% 'prctl monitor' ebpf-profiler -collection-agent 127.0.0.1:4317 -disable-tls -off-cpu-threshold 0.01
 done
 """
 
