@@ -41,7 +41,7 @@ async function sendThreads() {
   await sendSamples(s.url, "pay", [
     [0, 0, RELEASED, 10000, T2 + 20000, who("worker-1", lock)], [0, 0, RELEASED, 4000, T2 + 18000, who("worker-2", lock)],
     [0, 0, "[woken by an interrupt];syscall;ask;main", 2000, T2 + 30000, who("worker-1", { wait: "network", peer: "10.0.0.9:5432" })],
-    [0, 0, "nap;pay;run", 3000, T2 + 16000, who("owner", { wait: "sleep" })],
+    [0, 0, "nap;pay;run", 3000, T2 + 16000, who("owner", { wait: "sleep", holds: "0xa1" })],
     [0, 0, "take;pool", 30000, T2 + 40000, who("pool", { wait: "idle" })]], {}, {}, "off_cpu");
   await sendSamples(s.url, "pay", [[0, 0, "spin;pay;run", 50, T2 + 17000, who("owner")]]);
 }
@@ -244,13 +244,18 @@ it("a table of locks: who waits, who has it, in which function, who released it"
   const p = await see(PAY);
   await tab(p, "by lock");
   assert.equal(params(p).get("waits"), "lock");
-  assert.deepEqual(await cells(p), [["0xa1", "14.0 s", "100 %", "2", "2 worker-1 +1", "owner", "buy", "owner in pay"]]);
+  assert.deepEqual(await cells(p), [["0xa1", "14.0 s", "100 %", "2", "2 worker-1 +1", "owner while held", "buy", "owner in pay"]]);
   await p.shot("locks");
   await p.page.locator(".waits button", { hasText: "0xa1" }).click();
   await until("only the lock is shown", async () => /14\.0 s Waiting/.test(await quality(p)));
   assert.deepEqual(params(p).getAll("is"), ["lock=0xa1"]);
-  // What the owner did meanwhile: it slept, and ran.
-  await p.page.locator(".waits td button", { hasText: "owner" }).click();
+  // What threads did that had the lock while others waited.
+  await p.page.locator(".waits td button", { hasText: "while held" }).click();
+  await until("only the time with the lock is shown", async () => /3\.00 s Wall clock/.test(await quality(p)));
+  assert.deepEqual(params(p).getAll("is"), ["holds=0xa1"]);
+  assert.deepEqual((await cells(p)).map((r) => r[0]), ["0xa1"]);
+  // What the owner did in all of the time: it slept, and ran.
+  await p.page.locator(".waits td button", { hasText: /^owner$/ }).click();
   await until("only the owner is shown", async () => /3\.05 s Wall clock/.test(await quality(p)));
   assert.deepEqual([params(p).getAll("is"), params(p).get("type")], [["thread.id=103"], `process_cpu:cpu:nanoseconds:cpu:nanoseconds+${OFF}`]);
   assert.deepEqual(await legend(p), ["sleep 98.4 %", "running 1.6 %"]);

@@ -123,6 +123,8 @@ export function countsSamples(t: SampleType): boolean {
 
 /** The label of a sample with what its thread waited for. */
 export const WAIT_LABEL = "wait";
+/** The label of a sample with the lock that its thread had while others waited for it. */
+export const HOLDS_LABEL = "holds";
 
 const WAIT_BY_NAME = new Map(WAITS.filter((w) => w.name !== "").map((w) => [w.name, w]));
 

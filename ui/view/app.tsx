@@ -172,7 +172,7 @@ export function App(p: Props): preact.JSX.Element {
       return null;
     const label = state.waits === "lock" || state.waits === "peer" ? state.waits : null;
     return { ...splitIdle(profileWaits(whole), state.idle), wakes: state.waits === "wakers" ? readWakes(whole, state.idle) : null,
-      objects: label && whole.samples ? { label, names: sampleThreads(whole.samples),
+      objects: label && whole.samples ? { label, names: sampleThreads(whole.samples), held: new Set<string>(),
         rows: objectRows(sampleLines(whole.samples, label), label, whole, (visit) => eachSample(whole, label, visit)) } : null };
   }, [whole, inFile, state.idle, state.waits]);
   const times = useMemo(() => inFile && whole.samples && hasTimes(whole) ? sampleRange(whole.samples) : null, [whole, inFile]);

@@ -24,7 +24,7 @@ import type { Losses } from "../model/stats.ts";
 import type { Profile, Quality } from "../model/tree.ts";
 import { readLanes } from "../model/lanes.ts";
 import type { Lanes } from "../model/lanes.ts";
-import { hasWaits, sampleType, sumOf, WAIT_LABEL, wholeTime } from "../model/vocab.ts";
+import { hasWaits, HOLDS_LABEL, sampleType, sumOf, WAIT_LABEL, wholeTime } from "../model/vocab.ts";
 import { objectGroups, objectRows, splitIdle, threadNames, waitRows, withoutIdle } from "../model/waits.ts";
 import type { ObjectLabel } from "../model/waits.ts";
 import { readWakes } from "../model/wakes.ts";
@@ -153,22 +153,24 @@ export const THREAD_LABELS = ["thread.name", "thread.id", "process.pid"];
 /** Waits for locks or peers, and the stacks of these waits. */
 async function askObjects(a: Round, label: ObjectLabel): Promise<Waits["objects"]> {
   const { source, signal, state } = a;
-  const filters = [WAIT_LABEL, "lock", "peer"].reduce(without, state.filters);
+  const filters = [WAIT_LABEL, HOLDS_LABEL, "lock", "peer"].reduce(without, state.filters);
   const type = sumOf(a.type)?.[1] ?? a.type;
   const which = { ...within(a.range), type, stacks: state.stacks };
   const labels = new Set(readNames(await source.json("labels", { ...which, query: selector(state.service, filters) }, signal), "labels"));
   // The server refuses to group by a label that it does not have.
   if (!labels.has(label))
-    return { label, rows: [], names: new Map() };
+    return { label, rows: [], names: new Map(), held: new Set() };
   const query = selector(state.service, [...filters, { label, value: "", not: true }]);
   const by = (names: string[]): string => `series?${new URLSearchParams(names.filter((n) => labels.has(n)).map((n) => ["group_by", n])).toString()}`;
   const step = a.range.to - a.range.from;
-  const [lines, stacks, names] = await Promise.all([
+  const [lines, stacks, names, held] = await Promise.all([
     source.json(by(objectGroups(label)), { ...which, query, step }, signal),
     source.bytes("payload", { ...which, query, group_by: label }, signal),
     labels.has("thread.id") && labels.has("owner") ? source.json(by(["thread.id", "thread.name"]), { ...within(a.range), type: a.both || type, step,
-      query: selector(state.service, [{ label: "thread.id", value: "", not: true }]) }, signal) : null]);
-  return { label, rows: objectRows(readLines(lines), label, parseBody(stacks)), names: names === null ? new Map() : threadNames(readLines(names)) };
+      query: selector(state.service, [{ label: "thread.id", value: "", not: true }]) }, signal) : null,
+    label === "lock" ? source.json("label-values", { ...within(a.range), query: selector(state.service, []), label: HOLDS_LABEL }, signal) : null]);
+  return { label, rows: objectRows(readLines(lines), label, parseBody(stacks)), names: names === null ? new Map() : threadNames(readLines(names)),
+    held: new Set(held === null ? [] : readNames(held, "values")) };
 }
 
 /** The categories of the chosen service, whichever of them is chosen, and the table that is open; null for a type without. */

@@ -16,7 +16,7 @@ import type { Range } from "../model/times.ts";
 import type { Lane } from "../model/lanes.ts";
 import { frameName, GROUP } from "../model/tree.ts";
 import type { Profile } from "../model/tree.ts";
-import { WAIT_LABEL, wholeTime } from "../model/vocab.ts";
+import { HOLDS_LABEL, WAIT_LABEL, wholeTime } from "../model/vocab.ts";
 import type { SampleType } from "../model/vocab.ts";
 import { AgentTable } from "./agents.tsx";
 import { App } from "./app.tsx";
@@ -388,8 +388,10 @@ function OfWaits(p: Common & { part: Part & { of: "flame" } }): preact.JSX.Eleme
     onChoose={(name) => change({ filters: toggleWait(state.filters, name) })}
     onObject={(r) => change({ filters: toggle(state.filters, { [waits.objects!.label]: r.name }), service: r.service })}
     // What the owner did, not what it waited for: running as well.
-    onOwner={(id) => change({ filters: toggle([WAIT_LABEL, "lock", "peer", ...THREAD_LABELS].reduce(without, state.filters), { "thread.id": id }),
+    onOwner={(id) => change({ filters: toggle([WAIT_LABEL, HOLDS_LABEL, "lock", "peer", ...THREAD_LABELS].reduce(without, state.filters), { "thread.id": id }),
       type: wholeTime(view!.types)?.both ?? state.type })}
+    onHeld={(r) => change({ filters: toggle([WAIT_LABEL, "lock", "peer", ...THREAD_LABELS].reduce(without, state.filters), { [HOLDS_LABEL]: r.name }),
+      service: r.service, type: wholeTime(view!.types)?.both ?? state.type })}
     isWake={(layer, name) => layer === 0 ? chosenOf(state.filters, "thread.name") === name : state.stacks === stack(layer, name)}
     onWake={(layer, name) => layer === 0 ? change({ filters: toggle(state.filters, { "thread.name": name }) })
       : change({ stacks: state.stacks === stack(layer, name) ? "" : stack(layer, name) })} />;

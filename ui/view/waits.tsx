@@ -5,7 +5,7 @@ import type { Filter, WaitView } from "../model/address.ts";
 import { rate, typeLabel } from "../model/series.ts";
 import { count, percent, value } from "../model/text.ts";
 import { showable } from "../model/payload.ts";
-import { wholeTime } from "../model/vocab.ts";
+import { HOLDS_LABEL, wholeTime } from "../model/vocab.ts";
 import type { SampleType } from "../model/vocab.ts";
 import { chosenOf, waitOf } from "../model/waits.ts";
 import type { ObjectLabel, ObjectRow, Part, WaitRow } from "../model/waits.ts";
@@ -40,7 +40,8 @@ export interface Waits {
   rows: WaitRow[];
   /** Time that threads had nothing to do. */
   idle: number;
-  objects: { label: ObjectLabel; rows: ObjectRow[]; names: Map<string, string> } | null;
+  /** `held`: the locks that samples of their owners have as the label HOLDS_LABEL. */
+  objects: { label: ObjectLabel; rows: ObjectRow[]; names: Map<string, string>; held: Set<string> } | null;
   wakes: Wakes | null;
 }
 
@@ -60,6 +61,7 @@ interface Props {
   views: readonly WaitView[];
   onObject?: (row: ObjectRow) => void;
   onOwner?: (id: string) => void;
+  onHeld?: (row: ObjectRow) => void;
   onWake?: (layer: number, name: string) => void;
   isWake?: (layer: number, name: string) => boolean;
   /** Lanes of a file. */
@@ -125,7 +127,7 @@ function Objects(p: Props): preact.JSX.Element {
     return <p class="soft none">{!has ? `No thread waited for ${label === "lock" ? "a lock" : "the network"} in this time range.`
       : label === "lock" ? "Threads waited for locks, but the samples do not say which: they have no attribute \"lock\"."
       : "Threads waited for the network, but the samples do not say whose answer: they have no attribute \"peer\"."}</p>;
-  const { rows, names } = objects;
+  const { rows, names, held } = objects;
   const services = new Set(rows.map((r) => r.service)).size > 1;
   const twice = (r: ObjectRow): boolean => rows.some((o) => o !== r && o.name === r.name && o.service === r.service);
   const chosen = chosenOf(p.filters, label);
@@ -148,7 +150,9 @@ function Objects(p: Props): preact.JSX.Element {
                     : "The thread lived for a moment only: its samples do not have its id"} onClick={() => p.onOwner?.(r.owners[0]!.name)}>
           {showable(nameOf(r.owners[0]!.name))}</button>
           {r.owners.length > 1 && <small title={r.owners.slice(0, 20).map((o) => `${showable(nameOf(o.name))}: ${value(o.value, p.type.unit)}`).join("\n")}>
-            {" "}+{count(r.owners.length - 1)}</small>}</>}</td>}
+            {" "}+{count(r.owners.length - 1)}</small>}
+          {" "}{held.has(r.name) && <button aria-pressed={chosenOf(p.filters, HOLDS_LABEL) === r.name}
+                                            title="What threads did that had this lock while others waited for it" onClick={() => p.onHeld?.(r)}>while held</button>}</>}</td>}
       <td class="mono"><Names of={r.where} none={unknown} show={showable} unit={p.type.unit} /></td>
       <td class="mono"><Names of={r.wakers} none="Not known: agents see who ends a wait if they are started with --off-cpu --wakers" show={showWaker} unit={p.type.unit} /></td>
     </tr>)}</tbody>
