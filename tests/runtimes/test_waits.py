@@ -170,7 +170,7 @@ def judge_program(culprit, out, command, runtime):
     judge_owners(list(samples(out)), names, runtime)
 
 
-# In a namespace of processes, locks keep other ids of threads than the kernel's. Its /proc stays the old one: in a chroot none can be mounted.
+# In a namespace of processes, locks keep other ids of threads than the kernel's. /proc stays the old one: in a chroot unshare cannot mount another.
 CONTAINER = ["unshare", "--pid", "--fork"]
 
 
