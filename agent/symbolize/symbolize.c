@@ -391,9 +391,11 @@ static int note_frame(struct making *m, u32 stop)
 
 /*
  * Of the stack of a program that follows a tracepoint: the part that belongs to the tracing. The
- * leaf is the program itself, whose name is unknown if it was loaded after the names were read.
+ * first frames are the program and a function of it (bpf/lib/known_stack.h), whose names are
+ * unknown if it was loaded after the names were read.
  */
-static bool is_tracing(const struct making *m, u32 frame, bool leaf)
+#define PROGRAM_FRAMES 2
+static bool is_tracing(const struct making *m, u32 frame, bool may_be_program)
 {
 	static const char *const begins[] = {"bpf_prog_", "bpf_trace_run", "__bpf_trace_",
 					     "__traceiter_", "finish_task_switch"};
@@ -401,7 +403,7 @@ static bool is_tracing(const struct making *m, u32 frame, bool leaf)
 	const char *name;
 
 	if (f->function == PROFILE_NONE)
-		return leaf;
+		return may_be_program;
 	name = profile_string(m->profile, m->profile->functions.data[f->function].name);
 	for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
 		if (!strncmp(name, begins[i], strlen(begins[i])))
@@ -430,7 +432,8 @@ static int append_stack(struct making *m, u64 stack_id, u64 image)
 			continue;
 		}
 		r = kernel_frame(m, frame, i == 0, &id);
-		if (r == 0 && m->is_traced && m->stack.n == begin && is_tracing(m, id, i == 0))
+		if (r == 0 && m->is_traced && m->stack.n == begin &&
+		    is_tracing(m, id, i < PROGRAM_FRAMES))
 			continue;
 		if (r == 0) {
 			m->unnamed += m->profile->frames.data[id].function == PROFILE_NONE;

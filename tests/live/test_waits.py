@@ -240,6 +240,8 @@ def test_each_wait_has_its_own_kernel_stack(culprit, tmp_path, file):
         if in_user and in_kernel:
             seen[in_user[0]][tuple(in_kernel)] += s.values[0]
     print({k: dict(v) for k, v in seen.items()})
+    own = {f for s in got.samples for f in s.functions if re.match("bpf_|__bpf_|__traceiter_", f)}
+    assert not own, "frames of the tracing itself"
     assert {k: list(v) for k, v in seen.items()} == {k: [(v,)] for k, v in TURNS.items()}
 
 
