@@ -68,10 +68,14 @@ async function see(service, more = "") {
   await p.settled();
   /** The share of what is shown, in %, that has a function in its stack. */
   p.share = async (name) => {
-    await p.page.getByLabel(/Search frames/).fill(`^${name}$`);
-    await p.painted();
     const found = p.page.locator(".search output");
-    await until(`${name} is found`, async () => /\d %/.test(await found.innerText()));
+    const has = async () => /\d %/.test((await found.allInnerTexts()).join());
+    // The answer to an earlier search must be gone.
+    await p.page.getByLabel(/Search frames/).fill("");
+    await until("nothing is searched", async () => !await has());
+    await p.page.getByLabel(/Search frames/).fill(`^${name}$`);
+    await until(`${name} is found`, has);
+    await p.painted();
     return parseFloat((await found.innerText()).replace(",", "."));
   };
   p.legend = async () => Object.fromEntries((await p.page.locator(".legend li:not(.folding)").allInnerTexts()).map((t) => {
