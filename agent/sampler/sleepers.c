@@ -38,22 +38,26 @@ enum load_state {
 	LOAD_FAILED,
 };
 
+/* Descriptors, owned; -1: not loaded. */
+struct loaded {
+	int fds[PROGRAM_N];
+	int state_fd, walk_fd; /* of the maps that all walkers share; walk_native loads them */
+};
+
 /* The job of the thread that loads: a walker; with walk_native also the programs for all walks. */
 struct load {
 	struct worker_job base;
 	u32 runtime;
 	int error;
 	double ms;
-	int fds[PROGRAM_N];    /* owned; -1: not loaded by this job */
-	int state_fd, walk_fd; /* owned, of the maps that all walkers share; -1 */
+	struct loaded loaded; /* by this job */
 };
 
 struct sleepers {
 	struct sleepers_options options;
 	struct worker *worker; /* owned; NULL until a walker is needed */
 	enum load_state states[RUNTIME_N];
-	int fds[PROGRAM_N];
-	int state_fd, walk_fd;	   /* owned; -1 until walk_native is loaded */
+	struct loaded loaded;
 	struct sleeper_walk *walk; /* mapped */
 	u32 wanted;		   /* bits by enum runtime_id */
 };
@@ -73,6 +77,24 @@ static bool is_of(u32 i, u32 runtime)
 	return i == runtime || (runtime == RUNTIME_NONE && i >= RUNTIME_N);
 }
 
+static void loaded_init(struct loaded *l)
+{
+	for (u32 i = 0; i < PROGRAM_N; i++)
+		l->fds[i] = -1;
+	l->state_fd = l->walk_fd = -1;
+}
+
+static void loaded_deinit(struct loaded *l)
+{
+	for (u32 i = 0; i < PROGRAM_N; i++)
+		if (l->fds[i] >= 0)
+			close(l->fds[i]);
+	if (l->state_fd >= 0)
+		close(l->state_fd);
+	if (l->walk_fd >= 0)
+		close(l->walk_fd);
+}
+
 /* ---- the thread that loads ---- */
 
 /* Chooses programs and maps. One walk at a time: maps that others have per CPU need one entry. */
@@ -89,10 +111,10 @@ static int prepare(struct sleepers *s, struct sleeper_bpf *b, u32 runtime)
 		if (r == 0 && bpf_map__type(map) == BPF_MAP_TYPE_PERCPU_ARRAY)
 			r = bpf_map__set_type(map, BPF_MAP_TYPE_ARRAY);
 	}
-	if (r == 0 && s->walk_fd >= 0) {
-		r = bpf_map__reuse_fd(b->maps.scratch, s->state_fd);
+	if (r == 0 && s->loaded.walk_fd >= 0) {
+		r = bpf_map__reuse_fd(b->maps.scratch, s->loaded.state_fd);
 		if (r == 0)
-			r = bpf_map__reuse_fd(b->maps.bss, s->walk_fd);
+			r = bpf_map__reuse_fd(b->maps.bss, s->loaded.walk_fd);
 	}
 	memcpy((void *)&b->rodata->config, &s->options.config, sizeof(s->options.config));
 	return r;
@@ -112,12 +134,12 @@ static int keep_programs(struct load *job, const struct sleeper_bpf *b)
 
 	for (u32 i = 0; i < PROGRAM_N && r >= 0; i++)
 		if (is_of(i, job->runtime))
-			r = job->fds[i] = keep(bpf_program__fd(
+			r = job->loaded.fds[i] = keep(bpf_program__fd(
 				bpf_object__find_program_by_name(b->obj, names[i])));
 	if (r >= 0 && job->runtime == RUNTIME_NONE)
-		r = job->state_fd = keep(bpf_map__fd(b->maps.scratch));
+		r = job->loaded.state_fd = keep(bpf_map__fd(b->maps.scratch));
 	if (r >= 0 && job->runtime == RUNTIME_NONE)
-		r = job->walk_fd = keep(bpf_map__fd(b->maps.bss));
+		r = job->loaded.walk_fd = keep(bpf_map__fd(b->maps.bss));
 	return r < 0 ? r : 0;
 }
 
@@ -166,13 +188,7 @@ static void run_job(void *arg, struct worker_job *base)
 
 static void free_job(struct load *job)
 {
-	for (u32 i = 0; i < PROGRAM_N; i++)
-		if (job->fds[i] >= 0)
-			close(job->fds[i]);
-	if (job->state_fd >= 0)
-		close(job->state_fd);
-	if (job->walk_fd >= 0)
-		close(job->walk_fd);
+	loaded_deinit(&job->loaded);
 	free(job);
 }
 
@@ -192,9 +208,7 @@ int sleepers_create(const struct sleepers_options *o, struct sleepers **ret)
 	if (!s)
 		return -ENOMEM;
 	s->options = *o;
-	s->state_fd = s->walk_fd = -1;
-	for (u32 i = 0; i < PROGRAM_N; i++)
-		s->fds[i] = -1;
+	loaded_init(&s->loaded);
 	*ret = s;
 	return 0;
 }
@@ -206,13 +220,7 @@ void sleepers_destroy(struct sleepers *s)
 	worker_destroy(s->worker);
 	if (s->walk)
 		munmap(s->walk, sizeof(*s->walk));
-	for (u32 i = 0; i < PROGRAM_N; i++)
-		if (s->fds[i] >= 0)
-			close(s->fds[i]);
-	if (s->state_fd >= 0)
-		close(s->state_fd);
-	if (s->walk_fd >= 0)
-		close(s->walk_fd);
+	loaded_deinit(&s->loaded);
 	free(s);
 }
 
@@ -267,9 +275,8 @@ static int ask(struct sleepers *s, u32 runtime)
 	job = r < 0 ? NULL : calloc(1, sizeof(*job));
 	if (!job)
 		return -ENOMEM;
-	*job = (struct load){.runtime = runtime, .state_fd = -1, .walk_fd = -1};
-	for (u32 i = 0; i < PROGRAM_N; i++)
-		job->fds[i] = -1;
+	job->runtime = runtime;
+	loaded_init(&job->loaded);
 	s->states[runtime] = LOAD_ASKED;
 	worker_ask(s->worker, &job->base, 0);
 	return -EINPROGRESS;
@@ -298,15 +305,16 @@ static int take(struct sleepers *s, struct load *job)
 		return job->error;
 	for (u32 i = 0; i < PROGRAM_N; i++)
 		if (is_of(i, job->runtime)) {
-			s->fds[i] = job->fds[i];
-			job->fds[i] = -1;
+			s->loaded.fds[i] = job->loaded.fds[i];
+			job->loaded.fds[i] = -1;
 		}
 	if (job->runtime != RUNTIME_NONE)
 		return 0;
-	s->state_fd = job->state_fd;
-	s->walk_fd = job->walk_fd;
-	job->state_fd = job->walk_fd = -1;
-	s->walk = mmap(NULL, sizeof(*s->walk), PROT_READ | PROT_WRITE, MAP_SHARED, s->walk_fd, 0);
+	s->loaded.state_fd = job->loaded.state_fd;
+	s->loaded.walk_fd = job->loaded.walk_fd;
+	job->loaded.state_fd = job->loaded.walk_fd = -1;
+	s->walk = mmap(NULL, sizeof(*s->walk), PROT_READ | PROT_WRITE, MAP_SHARED,
+		       s->loaded.walk_fd, 0);
 	if (s->walk == MAP_FAILED) {
 		s->walk = NULL;
 		return -errno;
@@ -349,7 +357,7 @@ static int run(const struct sleepers *s, u32 program)
 {
 	LIBBPF_OPTS(bpf_test_run_opts, opts);
 
-	return bpf_prog_test_run_opts(s->fds[program], &opts);
+	return bpf_prog_test_run_opts(s->loaded.fds[program], &opts);
 }
 
 static int walk(struct sleepers *s)
