@@ -297,3 +297,18 @@ static __always_inline bool task_between_images(const struct walk_regs *regs, __
 	return (syscall_nr == NR_EXECVE || syscall_nr == NR_EXECVEAT) &&
 	       bpf_probe_read_user(&word, sizeof(word), (const void *)regs->sp) < 0;
 }
+
+/*
+ * What user space knows about the task's process, whose stack begins at `start_stack`. NULL:
+ * nothing, or only about a program that the process executed before.
+ */
+static __always_inline const struct process_entry *task_process(struct task_struct *task,
+								__u32 tgid, __u64 start_stack)
+{
+	const struct process_entry *p = bpf_map_lookup_elem(&processes, &tgid);
+
+	if (!p || p->start_stack != start_stack ||
+	    (p->exec_id && p->exec_id != task_read(task, self_exec_id)))
+		return NULL;
+	return p;
+}

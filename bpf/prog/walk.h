@@ -45,10 +45,10 @@ static __always_inline void walk_begin(struct scratch *s)
 /* Finds what is known about the process: WALK_GO, or a stop reason. */
 static __always_inline int walk_find_process(struct scratch *s, struct task_struct *task)
 {
-	struct process_entry *p = bpf_map_lookup_elem(&processes, &s->out.sample.pid);
+	const struct process_entry *p =
+		task_process(task, s->out.sample.pid, s->out.sample.start_stack);
 
-	if (!p || p->start_stack != s->out.sample.start_stack ||
-	    (p->exec_id && p->exec_id != task_read(task, self_exec_id)))
+	if (!p)
 		return STOP_UNKNOWN_PROCESS;
 	s->image = p->image;
 	s->walk.mappings_id = p->mappings_id;

@@ -19,14 +19,9 @@
 /* What all JavaThreads have as first word; it tells them from an address on a stack. */
 static __always_inline __u32 hotspot_tid(const struct hotspot_lock *p, __u64 thread, __u64 class)
 {
-	__u32 tid = 0;
-
 	if (!thread || !class || runtime_word(thread) != class)
 		return 0;
-	if (bpf_probe_read_user(&tid, sizeof(tid),
-				(const void *)(runtime_word(thread + p->thread_os) + p->os_id)) < 0)
-		return 0;
-	return tid;
+	return runtime_word32(runtime_word(thread + p->thread_os) + p->os_id);
 }
 
 /* Whether the monitors' word `owner`, which is not a JavaThread's address, means this thread. */
@@ -48,7 +43,7 @@ __noinline __u64 hotspot_search(__u32 tgid, __u64 owner)
 	const struct runtime_lock *process = bpf_map_lookup_elem(&runtime_locks, &key);
 	const struct hotspot_lock *p;
 	__u64 list, at;
-	__u32 n = 0;
+	__u32 n;
 
 	if (!process)
 		return 0;
@@ -57,7 +52,7 @@ __noinline __u64 hotspot_search(__u32 tgid, __u64 owner)
 		return 0;
 	list = runtime_word(p->threads);
 	at = runtime_word(list + p->list_threads);
-	bpf_probe_read_user(&n, sizeof(n), (const void *)(list + p->list_length));
+	n = runtime_word32(list + p->list_length);
 	for (__u32 i = 0; i < HOTSPOT_THREADS; i++) {
 		__u64 thread = i < n ? runtime_word(at + 8ULL * i) : 0;
 

@@ -2,6 +2,7 @@
 /* What the readers of runtimes' locks share; they run where a thread leaves its CPU. */
 #pragma once
 
+#include "bpf/lib/task.h"
 #include "bpf/lib/threads.h"
 #include "bpf/unwind/runtime.h"
 
@@ -11,11 +12,9 @@ static __always_inline const struct runtime_lock *lock_process(struct task_struc
 {
 	struct runtime_key key = {tgid, id};
 	const struct runtime_lock *p = bpf_map_lookup_elem(&runtime_locks, &key);
-	const struct process_entry *known = p ? bpf_map_lookup_elem(&processes, &tgid) : NULL;
-	struct mm_struct *mm = known ? task_read(task, mm) : NULL;
+	struct mm_struct *mm = p ? task_read(task, mm) : NULL;
+	const struct process_entry *known =
+		mm ? task_process(task, tgid, task_read(mm, start_stack)) : NULL;
 
-	if (!mm || p->image != known->image || known->start_stack != task_read(mm, start_stack) ||
-	    (known->exec_id && known->exec_id != task_read(task, self_exec_id)))
-		return NULL;
-	return p;
+	return known && p->image == known->image ? p : NULL;
 }

@@ -18,21 +18,14 @@
 #define PTHREAD_TID 0
 #endif
 
-static __always_inline __u32 python_u32(__u64 at)
-{
-	__u32 v = 0;
-
-	return bpf_probe_read_user(&v, sizeof(v), (const void *)at) < 0 ? 0 : v;
-}
-
 static __always_inline __u32 python_tid(struct task_struct *task, const struct python_lock *p,
 					__u32 own_id, __u64 state)
 {
 	if (p->thread_native)
-		return python_u32(state + p->thread_native);
-	if (!PTHREAD_TID || python_u32(task_tls(task) + PTHREAD_TID) != own_id)
+		return runtime_word32(state + p->thread_native);
+	if (!PTHREAD_TID || runtime_word32(task_tls(task) + PTHREAD_TID) != own_id)
 		return 0;
-	return python_u32(runtime_word(state + p->thread_id) + PTHREAD_TID);
+	return runtime_word32(runtime_word(state + p->thread_id) + PTHREAD_TID);
 }
 
 /*
@@ -53,7 +46,7 @@ static __always_inline bool python_lock(struct task_struct *task, __u32 tgid, __
 		return false;
 	ret->lock = p->gil;
 	holder = runtime_word(p->gil + p->gil_holder);
-	if (!holder || !python_u32(p->gil + p->gil_locked))
+	if (!holder || !runtime_word32(p->gil + p->gil_locked))
 		return true;
 	*ret_owner = python_tid(task, p, own_id, holder);
 	ret->at = p->gil + p->gil_holder;

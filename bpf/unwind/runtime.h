@@ -46,6 +46,14 @@ static __always_inline __u64 runtime_word(__u64 at)
 	return bpf_probe_read_user(&v, sizeof(v), (const void *)at) < 0 ? 0 : v;
 }
 
+/* 4 bytes of it, likewise. */
+static __always_inline __u32 runtime_word32(__u64 at)
+{
+	__u32 v = 0;
+
+	return bpf_probe_read_user(&v, sizeof(v), (const void *)at) < 0 ? 0 : v;
+}
+
 static __always_inline __u64 runtime_follow(const struct runtime_chain *c, __u64 p)
 {
 	if (!c->n)
