@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a server and its agents tell each other (doc/design/0019-kept-requests.md). The agent asks,
+ * over the connection on which it sends its profiles: a SyncRequest with what it does and did, and
+ * the server answers with the tasks that concern it and the requests to keep. Both sides believe
+ * nothing of what the other says: every text and list has a limit here, and decoding cuts there.
+ *
+ * Times are since the epoch.
+ */
+#pragma once
+
+#include "base/diag.h"
+#include "base/str.h"
+#include "base/types.h"
+#include "base/vec.h"
+
+#define CONTROL_GRPC_PATH "/culprit.control.v1.Control/Sync"
+#define CONTROL_MAX_TASKS 64	     /* that concern one agent at a time */
+#define CONTROL_MAX_KEEPS 4096	     /* in one message; the rest comes with the next */
+#define CONTROL_MAX_BYTES (1u << 20) /* of a message */
+#define CONTROL_ID_BYTES 32
+#define CONTROL_TEXT_BYTES 256
+
+/* Why a request is kept. */
+#define CONTROL_REASONS(X)                                                                         \
+	X(SLOW, "slow", "took at least the task's threshold")                                      \
+	X(ERROR, "error", "ended with an error")                                                   \
+	X(PERCENTILE, "percentile", "took longer than most requests to its endpoint lately")       \
+	X(LONG, "long", "was kept before its end, because it had taken very long")                 \
+	X(CONTROL, "control", "was chosen at random, for comparison")
+enum control_reason {
+#define X(id, name, help) CONTROL_REASON_##id,
+	CONTROL_REASONS(X)
+#undef X
+		CONTROL_REASON_N
+};
+
+/* What an agent does about a task. */
+#define CONTROL_STATES(X)                                                                          \
+	X(QUEUED, "queued", "waits for its start")                                                 \
+	X(ARMED, "armed", "samples the service's processes")                                       \
+	X(ABSENT, "absent", "sees no process of the service")                                      \
+	X(SILENT, "silent", "the service's processes publish no trace context")                    \
+	X(REFUSED, "refused", "cannot do it, for the reason told")                                 \
+	X(ENDED, "ended", "has stopped")
+enum control_state {
+#define X(id, name, help) CONTROL_STATE_##id,
+	CONTROL_STATES(X)
+#undef X
+		CONTROL_STATE_N
+};
+
+/* What became of a request that the server wanted kept. Agents that saw nothing of it are silent. */
+#define CONTROL_OUTCOMES(X)                                                                        \
+	X(KEPT, "kept", "all that was recorded of it")                                             \
+	X(PARTLY, "partly", "its beginning was dropped before the decision came")                  \
+	X(EVICTED, "evicted", "everything was dropped before the decision came")
+enum control_outcome {
+#define X(id, name, help) CONTROL_OUTCOME_##id,
+	CONTROL_OUTCOMES(X)
+#undef X
+		CONTROL_OUTCOME_N
+};
+
+const char *control_reason_name(enum control_reason r);
+const char *control_state_name(enum control_state s);
+const char *control_outcome_name(enum control_outcome o);
+
+/* What an agent has to know of a task: the server decides which requests are kept. */
+struct control_task {
+	char id[CONTROL_ID_BYTES];
+	u32 revision;			  /* grows with each change of the task */
+	char service[CONTROL_TEXT_BYTES]; /* service.name, exact */
+	u64 start_ms, end_ms;		  /* end 0: until it is cancelled */
+	u32 period_us;			  /* of samples on the CPU, at least 1,000 */
+	u32 floor_us;			  /* waits at least this long have stacks */
+	bool on_cpu, off_cpu;
+};
+
+struct control_keep {
+	char task[CONTROL_ID_BYTES];
+	u8 trace_id[16], span_id[8]; /* of the request's entry span */
+	u64 start_ns, end_ns;
+	enum control_reason reason;
+};
+
+struct control_task_report {
+	char id[CONTROL_ID_BYTES];
+	u32 revision;
+	enum control_state state;
+	char reason[CONTROL_TEXT_BYTES]; /* of REFUSED; or "" */
+	u32 processes, publishing;	 /* of the service; those that publish contexts */
+	u64 samples, events; /* since it was armed: samples, and all intervals of threads */
+	u64 lost, evicted;   /* of these: lost on the way, and dropped before a decision came */
+};
+
+struct control_kept {
+	char task[CONTROL_ID_BYTES];
+	u8 trace_id[16], span_id[8];
+	enum control_outcome outcome;
+	u64 samples;
+};
+
+/* From the agent. */
+struct control_request {
+	char host[CONTROL_TEXT_BYTES], host_id[CONTROL_TEXT_BYTES], version[64];
+	u64 started_ms; /* tells runs of the agent apart */
+	u64 cursor;	/* of the last response that was taken in; 0: of none */
+	vec(struct control_task_report) tasks;
+	vec(struct control_kept) kept; /* since the last request that was answered */
+};
+
+/* From the server. */
+struct control_response {
+	u64 cursor;
+	u32 next_ms;			/* ask again after so long */
+	vec(struct control_task) tasks; /* all of them: an agent drops others */
+	vec(struct control_keep) keeps; /* since the request's cursor */
+};
+
+void control_request_deinit(struct control_request *r);
+void control_response_deinit(struct control_response *r);
+#define _cleanup_control_request_ __attribute__((cleanup(control_request_deinit)))
+#define _cleanup_control_response_ __attribute__((cleanup(control_response_deinit)))
+
+/* Append the message. -ENOMEM. */
+int control_request_encode(const struct control_request *r, struct str *out);
+int control_response_encode(const struct control_response *r, struct str *out);
+/* -EBADMSG and a diag: not such a message. *ret is to be deinitialised after success only. */
+int control_request_decode(const u8 *data, size_t n, struct control_request *ret,
+			   struct diag *reterr_diag);
+int control_response_decode(const u8 *data, size_t n, struct control_response *ret,
+			    struct diag *reterr_diag);
