@@ -50,7 +50,7 @@ enum control_state {
 		CONTROL_STATE_N
 };
 
-/* What became of a request that the server wanted kept. Agents that saw nothing of it are silent. */
+/* What became of a request to keep. Agents that saw nothing of it are silent. */
 #define CONTROL_OUTCOMES(X)                                                                        \
 	X(KEPT, "kept", "all that was recorded of it")                                             \
 	X(PARTLY, "partly", "its beginning was dropped before the decision came")                  \
@@ -123,10 +123,14 @@ void control_response_deinit(struct control_response *r);
 #define _cleanup_control_request_ __attribute__((cleanup(control_request_deinit)))
 #define _cleanup_control_response_ __attribute__((cleanup(control_response_deinit)))
 
-/* Append the message. -ENOMEM. */
+/* Append the message. -ENOMEM; -E2BIG: a list is longer than its limit. */
 int control_request_encode(const struct control_request *r, struct str *out);
 int control_response_encode(const struct control_response *r, struct str *out);
-/* -EBADMSG and a diag: not such a message. *ret is to be deinitialised after success only. */
+/*
+ * -EBADMSG and a diag: not such a message. *ret is to be deinitialised after success only. Entries
+ * with an odd id (letters, digits, and "-_.:" are allowed) or with values of a newer peer are left
+ * out. Texts are clean (base/text.h).
+ */
 int control_request_decode(const u8 *data, size_t n, struct control_request *ret,
 			   struct diag *reterr_diag);
 int control_response_decode(const u8 *data, size_t n, struct control_response *ret,

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names of the vocabularies, and memory of the messages. */
+#include "control/control.h"
+
+const char *control_reason_name(enum control_reason r)
+{
+	static const char *const names[] = {
+#define X(id, name, help) [CONTROL_REASON_##id] = name,
+		CONTROL_REASONS(X)
+#undef X
+	};
+
+	return r < CONTROL_REASON_N ? names[r] : "unknown";
+}
+
+const char *control_state_name(enum control_state s)
+{
+	static const char *const names[] = {
+#define X(id, name, help) [CONTROL_STATE_##id] = name,
+		CONTROL_STATES(X)
+#undef X
+	};
+
+	return s < CONTROL_STATE_N ? names[s] : "unknown";
+}
+
+const char *control_outcome_name(enum control_outcome o)
+{
+	static const char *const names[] = {
+#define X(id, name, help) [CONTROL_OUTCOME_##id] = name,
+		CONTROL_OUTCOMES(X)
+#undef X
+	};
+
+	return o < CONTROL_OUTCOME_N ? names[o] : "unknown";
+}
+
+void control_request_deinit(struct control_request *r)
+{
+	vec_deinit(&r->tasks);
+	vec_deinit(&r->kept);
+}
+
+void control_response_deinit(struct control_response *r)
+{
+	vec_deinit(&r->tasks);
+	vec_deinit(&r->keeps);
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads the messages, which are foreign. What is longer than the limits of control.h is cut. An
+ * entry is left out, and the rest is read, when it cannot mean what its sender meant: an id or the
+ * name of a service that would be cut, a span without an id, a value that only a newer peer knows.
+ */
+#include "control/control.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/pb.h"
+#include "base/text.h"
+#include "control/control.pb-c.h"
+
+/* Of the largest lists with the longest texts four times. */
+#define ARENA_BYTES (8u << 20)
+#define MIN_PERIOD_US 1000
+
+/* Cuts between two characters. */
+static void take_text(const char *s, char *ret, size_t size)
+{
+	size_t n = strlen(s);
+
+	if (n >= size)
+		for (n = size - 1; n && ((u8)s[n] & 0xc0) == 0x80;)
+			n--;
+	memcpy(ret, s, n);
+	memset(ret + n, 0, size - n);
+	text_clean(ret);
+}
+
+/* Ids become labels, and parts of lines of logs. */
+static bool take_id(const char *s, char *ret)
+{
+	size_t n = strnlen(s, CONTROL_ID_BYTES);
+
+	if (!n || n == CONTROL_ID_BYTES)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!isalnum((u8)s[i]) && !strchr("-_.:", s[i]))
+			return false;
+	memset(ret, 0, CONTROL_ID_BYTES);
+	memcpy(ret, s, n);
+	return true;
+}
+
+/* An id of a trace or span; zeros are none. */
+static bool take_bytes(const ProtobufCBinaryData *b, u8 *ret, size_t n)
+{
+	u8 any = 0;
+
+	if (b->len != n)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		any |= b->data[i];
+	memcpy(ret, b->data, n);
+	return any;
+}
+
+/* A value on the wire is one more than ours; 0 is none. */
+static bool take_value(int wire, u32 n, u32 *ret)
+{
+	if (wire < 1 || (u32)wire > n)
+		return false;
+	*ret = (u32)wire - 1;
+	return true;
+}
+
+static int unpack(const ProtobufCMessageDescriptor *d, const char *what, const u8 *data, size_t n,
+		  struct arena *a, ProtobufCMessage **ret, struct diag *reterr_diag)
+{
+	int r;
+
+	if (n > CONTROL_MAX_BYTES)
+		return diag_set(reterr_diag, -EBADMSG, "%s of more than %u bytes", what,
+				CONTROL_MAX_BYTES);
+	r = pb_unpack(d, what, data, n, a, ret, reterr_diag);
+	/* Nobody who keeps to the limits needs so much memory. */
+	return r == -E2BIG ? -EBADMSG : r;
+}
+
+/* ---- from the agent ---- */
+
+static bool take_report(const Culprit__Control__V1__TaskReport *in, struct control_task_report *ret)
+{
+	u32 state = 0;
+
+	*ret = (struct control_task_report){.revision = in->revision,
+					    .processes = in->processes,
+					    .publishing = in->publishing,
+					    .samples = in->samples,
+					    .events = in->events,
+					    .lost = in->lost,
+					    .evicted = in->evicted};
+	if (!take_id(in->id, ret->id) || !take_value((int)in->state, CONTROL_STATE_N, &state))
+		return false;
+	ret->state = (enum control_state)state;
+	take_text(in->reason, ret->reason, sizeof(ret->reason));
+	return true;
+}
+
+static bool take_kept(const Culprit__Control__V1__Kept *in, struct control_kept *ret)
+{
+	u32 outcome = 0;
+
+	*ret = (struct control_kept){.samples = in->samples};
+	if (!take_id(in->task, ret->task) ||
+	    !take_bytes(&in->trace_id, ret->trace_id, sizeof(ret->trace_id)) ||
+	    !take_bytes(&in->span_id, ret->span_id, sizeof(ret->span_id)) ||
+	    !take_value((int)in->outcome, CONTROL_OUTCOME_N, &outcome))
+		return false;
+	ret->outcome = (enum control_outcome)outcome;
+	return true;
+}
+
+static int take_request(const Culprit__Control__V1__SyncRequest *in, struct control_request *ret)
+{
+	take_text(in->host, ret->host, sizeof(ret->host));
+	take_text(in->host_id, ret->host_id, sizeof(ret->host_id));
+	take_text(in->version, ret->version, sizeof(ret->version));
+	ret->started_ms = in->started_ms;
+	ret->cursor = in->cursor;
+	for (size_t i = 0; i < in->n_tasks && ret->tasks.n < CONTROL_MAX_TASKS; i++) {
+		struct control_task_report t;
+
+		if (take_report(in->tasks[i], &t) && vec_push(&ret->tasks, t) < 0)
+			return -ENOMEM;
+	}
+	for (size_t i = 0; i < in->n_kept && ret->kept.n < CONTROL_MAX_KEEPS; i++) {
+		struct control_kept k;
+
+		if (take_kept(in->kept[i], &k) && vec_push(&ret->kept, k) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+int control_request_decode(const u8 *data, size_t n, struct control_request *ret,
+			   struct diag *reterr_diag)
+{
+	_cleanup_arena_ struct arena a = ARENA_INIT(ARENA_BYTES);
+	struct control_request out = {};
+	ProtobufCMessage *m;
+	int r = unpack(&culprit__control__v1__sync_request__descriptor, "an agent's SyncRequest",
+		       data, n, &a, &m, reterr_diag);
+
+	if (r < 0)
+		return r;
+	r = take_request((const Culprit__Control__V1__SyncRequest *)m, &out);
+	if (r < 0) {
+		control_request_deinit(&out);
+		return diag_set(reterr_diag, r, "out of memory");
+	}
+	*ret = out;
+	return 0;
+}
+
+/* ---- from the server ---- */
+
+static bool take_task(const Culprit__Control__V1__Task *in, struct control_task *ret)
+{
+	*ret = (struct control_task){.revision = in->revision,
+				     .start_ms = in->start_ms,
+				     .end_ms = in->end_ms,
+				     .period_us = MAX(in->period_us, (u32)MIN_PERIOD_US),
+				     .floor_us = in->floor_us,
+				     .on_cpu = in->on_cpu,
+				     .off_cpu = in->off_cpu};
+	if (!take_id(in->id, ret->id) || strlen(in->service) >= sizeof(ret->service))
+		return false;
+	take_text(in->service, ret->service, sizeof(ret->service));
+	return *ret->service;
+}
+
+static bool take_keep(const Culprit__Control__V1__Keep *in, struct control_keep *ret)
+{
+	u32 reason = 0;
+
+	*ret = (struct control_keep){.start_ns = in->start_ns, .end_ns = in->end_ns};
+	if (!take_id(in->task, ret->task) || in->start_ns > in->end_ns ||
+	    !take_bytes(&in->trace_id, ret->trace_id, sizeof(ret->trace_id)) ||
+	    !take_bytes(&in->span_id, ret->span_id, sizeof(ret->span_id)) ||
+	    !take_value((int)in->reason, CONTROL_REASON_N, &reason))
+		return false;
+	ret->reason = (enum control_reason)reason;
+	return true;
+}
+
+static int take_response(const Culprit__Control__V1__SyncResponse *in, struct control_response *ret)
+{
+	ret->cursor = in->cursor;
+	ret->next_ms = in->next_ms;
+	for (size_t i = 0; i < in->n_tasks && ret->tasks.n < CONTROL_MAX_TASKS; i++) {
+		struct control_task t;
+
+		if (take_task(in->tasks[i], &t) && vec_push(&ret->tasks, t) < 0)
+			return -ENOMEM;
+	}
+	for (size_t i = 0; i < in->n_keeps && ret->keeps.n < CONTROL_MAX_KEEPS; i++) {
+		struct control_keep k;
+
+		if (take_keep(in->keeps[i], &k) && vec_push(&ret->keeps, k) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+int control_response_decode(const u8 *data, size_t n, struct control_response *ret,
+			    struct diag *reterr_diag)
+{
+	_cleanup_arena_ struct arena a = ARENA_INIT(ARENA_BYTES);
+	struct control_response out = {};
+	ProtobufCMessage *m;
+	int r = unpack(&culprit__control__v1__sync_response__descriptor, "a server's SyncResponse",
+		       data, n, &a, &m, reterr_diag);
+
+	if (r < 0)
+		return r;
+	r = take_response((const Culprit__Control__V1__SyncResponse *)m, &out);
+	if (r < 0) {
+		control_response_deinit(&out);
+		return diag_set(reterr_diag, r, "out of memory");
+	}
+	*ret = out;
+	return 0;
+}
