@@ -214,7 +214,7 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	if (r == 0)
 		r = create_parts(p, o, reterr_diag);
 	if (r == 0)
-		r = tasks_create(p, o);
+		r = pipeline_tasks_create(p, o);
 	if (r == 0)
 		r = create_procman(p, o, reterr_diag);
 	if (r == 0)
@@ -234,7 +234,7 @@ void pipeline_destroy(struct pipeline *p)
 	pipeline_set_urgent(p, true);
 	deferred_drop_parked(p);
 	wakers_deinit(p);
-	tasks_destroy(p);
+	pipeline_tasks_destroy(p);
 	pipeline_give_back(p, p->batch);
 	procman_destroy(p->procman);
 	tables_destroy(p->tables);

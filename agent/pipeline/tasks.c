@@ -69,7 +69,7 @@ static struct tasks *tasks_new(const struct pipeline_options *o, u32 source)
 	return t;
 }
 
-int tasks_create(struct pipeline *p, const struct pipeline_options *o)
+int pipeline_tasks_create(struct pipeline *p, const struct pipeline_options *o)
 {
 	const struct sampler_source *source;
 
@@ -82,7 +82,7 @@ int tasks_create(struct pipeline *p, const struct pipeline_options *o)
 	return 0;
 }
 
-void tasks_destroy(struct pipeline *p)
+void pipeline_tasks_destroy(struct pipeline *p)
 {
 	struct tasks *t = p->tasks;
 

@@ -13,8 +13,8 @@
 #include "agent/pipeline/deferred.h"
 
 /* Reads nothing until processes are known; without a source of waits, never. 0 or -ENOMEM. */
-int tasks_create(struct pipeline *p, const struct pipeline_options *o);
-void tasks_destroy(struct pipeline *p);
+int pipeline_tasks_create(struct pipeline *p, const struct pipeline_options *o);
+void pipeline_tasks_destroy(struct pipeline *p);
 /* `arg` is the pipeline; comes after the runtimes'. */
 extern const struct procman_listener tasks_listener;
 /* Looks at the processes whose moment has come. */
