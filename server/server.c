@@ -22,6 +22,7 @@
 struct server {
 	struct store *store;
 	struct symstore *symbols; /* or NULL */
+	struct tasks *tasks;
 	struct ingest *ingest;
 	struct api *api;
 	struct net *net;
@@ -356,6 +357,7 @@ static int start_ingest(struct server *s, const struct server_options *o, struct
 
 	symbols.store = s->store;
 	ingest.clock = &s->clock;
+	ingest.tasks = s->tasks;
 	ingest.max_age_ms = store_max_age_s(&o->store_options) * 1000;
 	r = symbols.dir ? symstore_create(&symbols, reterr_diag, &s->symbols) : 0;
 	if (r < 0)
@@ -396,10 +398,13 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	if (r == 0)
 		r = start_clock(s, o->store);
 	if (r == 0)
+		r = tasks_create(store_directory(o->store), reterr_diag, &s->tasks);
+	if (r == 0)
 		r = start_ingest(s, o, reterr_diag);
 	a.store = s->store;
 	a.symbols = s->symbols;
 	a.settings = s->settings_file;
+	a.tasks = s->tasks;
 	a.ingest = s->ingest;
 	if (r == 0)
 		r = api_create(&a, &s->api);
@@ -466,6 +471,7 @@ void server_stop(struct server *s, u32 timeout_ms)
 	net_destroy(s->net);
 	api_destroy(s->api);
 	ingest_destroy(s->ingest);
+	tasks_destroy(s->tasks);
 	symstore_destroy(s->symbols);
 	stop_clock(s);
 	if (s->store)

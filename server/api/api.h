@@ -11,6 +11,7 @@
 #include "server/net/net.h"
 #include "server/store/store.h"
 #include "server/symbols/symbols.h"
+#include "server/tasks/tasks.h"
 
 struct api;
 
@@ -42,6 +43,7 @@ struct api_options {
 	struct store *store; /* borrowed, like ingest */
 	struct ingest *ingest;
 	struct symstore *symbols; /* borrowed; NULL: this server stores no symbols */
+	struct tasks *tasks;	  /* borrowed */
 	struct api_cost cost;
 	const char *audit_log;	  /* borrowed: path of a file that is appended to; NULL: none */
 	const char *settings;	  /* borrowed: path of a file; NULL: clients cannot keep settings */

@@ -43,6 +43,9 @@ static int write_spans(struct ingest *i, struct reading *at, const char *host,
 		return r;
 	ingest_token(at->data, at->n, "spans", 0, token);
 	r = store_write_spans(i->store, &at->spans, token, reterr_diag);
+	/* Also if the store refuses them: the sender repeats them when it is too late. */
+	if (i->o.tasks)
+		tasks_see_spans(i->o.tasks, &at->spans);
 	if (r == 0)
 		atomic_fetch_add(&i->spans, at->spans.spans.n);
 	return r;
