@@ -59,7 +59,7 @@ static inline int vec_grow_(void **data, size_t *cap, size_t want, size_t size)
 		vec_push_r_;                                                                       \
 	})
 #define vec_foreach(v, it)                                                                         \
-	for (__typeof__((v)->data) it = (v)->data, it##_end_ = it ? it + (v)->n : it;              \
+	for (__typeof__(&*(v)->data) it = (v)->data, it##_end_ = it ? it + (v)->n : it;            \
 	     it != it##_end_; it++)
 #define vec_clear(v) ((void)((v)->n = 0))
 #define vec_deinit(v)                                                                              \
