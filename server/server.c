@@ -218,6 +218,7 @@ static void *maintain(void *arg)
 		pthread_mutex_unlock(&s->lock);
 		quota_trim();
 		look_for_events(s);
+		tasks_tick(s->tasks);
 		if (look_at_clock(s, false, &now_ms))
 			r = store_maintain(s->store, now_ms, &d);
 		if (r == 0)
@@ -238,6 +239,7 @@ static void put_metrics(void *userdata, struct str *out)
 	struct server *s = userdata;
 
 	net_metrics(s->net, out);
+	tasks_metrics(s->tasks, out);
 	metrics_single(out, "culprit_clock_steps_total", "Steps of the clock of this machine.",
 		       atomic_load(&s->clock_steps));
 	if (s->metrics)

@@ -16,9 +16,9 @@
  *   have the same probability. The probability is the task's share, or less if the minute before
  *   had too many requests for the budget of a minute.
  *
- * Each task has a file in the data directory, which is replaced before tasks_see_spans() returns if
- * a decision was made, before tasks_sync() returns if an outcome was reported, and else once a
- * second while it changes. All functions may be called from any thread.
+ * Each task has a file in the data directory. It is replaced before tasks_see_spans() returns if a
+ * decision was made, and before tasks_sync() returns if an outcome was reported; else every few
+ * seconds while counts change. All functions may be called from any thread.
  */
 #pragma once
 
@@ -92,6 +92,7 @@ enum task_state {
 	X(BELOW, "below_threshold")                                                                \
 	X(BUDGET, "budget_spent")                                                                  \
 	X(DROPPED, "dropped")                                                                      \
+	X(LOST, "lost")                                                                            \
 	X(NOBODY, "nobody")
 enum task_why {
 #define X(id, name) TASK_WHY_##id,
@@ -120,7 +121,7 @@ struct task_spec {
 	double control;	   /* the share of the others that is kept for comparison, 0 to 1 */
 	u32 period_us, floor_us;
 	bool on_cpu, off_cpu;
-	/* Budgets; the control group has as much again. 0: none. */
+	/* Budgets, 0: none. The control group has as much again. */
 	u32 max_requests, max_per_agent, max_per_minute; /* the last: of an endpoint */
 };
 /* The values of what a user leaves out. */
@@ -148,11 +149,12 @@ struct task_endpoint {
 	bool matches;
 	u64 requests, wanted;
 	u64 slowest_ns;
-	u64 threshold_ns; /* by the percentile; 0: not known */
-	u64 learnt;	  /* requests that it is estimated from */
-	u64 minute;	  /* the minute that the next two are of */
-	u32 in_minute, control_in_minute;
-	u32 *classes[2]; /* owned: histograms of this window and of the one before; or NULL */
+	u64 threshold_ns;		  /* by the percentile; 0: not known */
+	u64 learnt;			  /* requests that it is estimated from */
+	u64 minute;			  /* since the epoch: what the next four are of */
+	u32 in_minute, control_in_minute; /* that are kept */
+	u64 ordinary;			  /* requests that the control group is chosen from */
+	double share;			  /* of these, that is chosen */
 };
 
 /* A request that was to be kept. */
@@ -178,8 +180,9 @@ struct task_info {
 	char by[64]; /* the name of the token that it was created with, or "" */
 	u64 counts[TASK_COUNT_N];
 	u64 reasons[CONTROL_REASON_N];
-	u64 outcomes[TASK_OUTCOME_N];
-	u64 slowest_ns; /* of the matching requests */
+	u64 outcomes[TASK_OUTCOME_N], control_outcomes[TASK_OUTCOME_N]; /* the latter: among them */
+	enum task_state said; /* the state that the log told last */
+	u64 slowest_ns;	      /* of the matching requests */
 	vec(struct task_log) log;
 	vec(struct task_agent) agents;
 	vec(struct task_endpoint) endpoints;
@@ -214,7 +217,7 @@ int tasks_add(struct tasks *t, const struct task_spec *s, const char *by,
 int tasks_cancel(struct tasks *t, const char *id, const char *by, struct diag *reterr_diag);
 /* With its file. -ENOENT. */
 int tasks_delete(struct tasks *t, const char *id, struct diag *reterr_diag);
-/* Copies, the list without requests and logs. -ENOENT; -ENOMEM. */
+/* Copies; in the list without agents, endpoints, requests and logs. -ENOENT; -ENOMEM. */
 int tasks_list(struct tasks *t, struct task_list *ret);
 int tasks_get(struct tasks *t, const char *id, struct task_info *ret, struct diag *reterr_diag);
 enum task_state task_state(const struct task_info *t, u64 now_ms);
@@ -236,5 +239,15 @@ int tasks_sync(struct tasks *t, const struct control_request *q, struct control_
 	       struct diag *reterr_diag);
 /* To be called every few seconds: what nobody had, the end of tasks, and the files. */
 void tasks_tick(struct tasks *t);
+/*
+ * Puts the members of a task into an open object, as the API shows them and as files have them.
+ * `full`: with its log, its agents and its endpoints.
+ */
+void task_put(struct json_writer *w, const struct task_info *t, bool full);
+/* The members of a request. */
+void task_put_request(struct json_writer *w, const struct task_info *t,
+		      const struct task_request *q);
+/* Reads what a user asks for from an object; -EINVAL for a member that it does not know. */
+int task_spec_read(struct json_t *object, struct task_spec *ret, struct diag *reterr_diag);
 /* Appends in Prometheus' text format. */
 void tasks_metrics(struct tasks *t, struct str *out);
