@@ -158,19 +158,22 @@ static void put_error(struct api_call *c, enum api_style style, int r)
 /* ---- routes ---- */
 
 static const struct api_route *const tables[] = {
-	api_page_routes,      api_view_routes,	  api_agent_routes, api_source_routes,
-	api_assembly_routes,  api_querier_routes, api_input_routes, api_symbol_routes,
-	api_trace_routes,     api_slow_routes,	  api_lane_routes,  api_cost_routes,
-	api_pyroscope_routes, api_settings_routes};
+	api_page_routes,      api_view_routes,	   api_agent_routes, api_source_routes,
+	api_assembly_routes,  api_querier_routes,  api_input_routes, api_symbol_routes,
+	api_trace_routes,     api_slow_routes,	   api_lane_routes,  api_cost_routes,
+	api_pyroscope_routes, api_settings_routes, api_task_routes};
 
 static bool path_is(const char *route, const char *path)
 {
 	const char *open = strchr(route, '{');
-	size_t n = open ? (size_t)(open - route) : 0;
+	size_t n = open ? (size_t)(open - route) : 0, any;
 
 	if (!open)
 		return !strcmp(route, path);
-	return !strncmp(route, path, n) && path[n] && !strchr(path + n, '/');
+	if (strncmp(route, path, n) != 0)
+		return false;
+	any = strcspn(path + n, "/");
+	return any && !strcmp(strchr(open, '}') + 1, path + n + any);
 }
 
 /*

@@ -42,7 +42,7 @@ typedef int api_fn(struct api_call *c);
 enum api_style { API_STYLE_JSON, API_STYLE_CONNECT, API_STYLE_OTLP };
 
 struct api_route {
-	const char *method, *path; /* "/x/{y}" matches any last component */
+	const char *method, *path; /* "/x/{y}", "/x/{y}/z": {y} is any component */
 	enum net_role role;
 	enum api_style style;
 	api_fn *fn;
@@ -63,6 +63,7 @@ extern const struct api_route api_cost_routes[];      /* cost.c */
 extern const struct api_route api_lane_routes[];      /* lanes.c */
 extern const struct api_route api_slow_routes[];      /* slow.c */
 extern const struct api_route api_trace_routes[];     /* traces.c: spans */
+extern const struct api_route api_task_routes[];      /* tasks.c */
 
 /* Notes in the audit log that the sender did something to an object (audit.c). */
 void api_audit(struct api_call *c, const char *action, const char *object);
