@@ -215,7 +215,7 @@ static int list_files(const struct symbols_arguments *a, struct client *c)
 
 	if (a->from && strpbrk(a->from, "&#?% "))
 		return cli_error(2, "symbols: --from: '%s' is not a time", a->from);
-	str_printf(&path, "?from=%s", a->from ? a->from : "now-1h");
+	str_printf(&path, "/symbols?from=%s", a->from ? a->from : "now-1h");
 	if (client_get(c, str_get(&path), &d, &body) < 0)
 		return cli_error(1, "symbols: %s", d.text);
 	answer = json_loadb(str_get(&body), body.n, 0, NULL);

@@ -8,6 +8,7 @@ void cli_formats_text(struct str *out);
 
 int cmd_agent(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
+int cmd_ctl(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_parsers(int argc, char **argv);

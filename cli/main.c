@@ -14,6 +14,7 @@ static const struct cli_command commands[] = {
 	{"convert", cmd_convert, "convert a profile to another format"},
 	{"diff", cmd_diff, "compare two profiles"},
 	{"symbols", cmd_symbols, "upload symbols to a server, or list what it has and lacks"},
+	{"ctl", cmd_ctl, "tell a server which requests of a service to profile"},
 	{"server", cmd_server, "store the profiles of many machines and answer queries"},
 #if CULPRIT_AGENT
 	{"up", cmd_up, "profile this machine continuously and serve a page that shows it"},

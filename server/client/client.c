@@ -21,7 +21,7 @@
 struct client {
 	struct client_options o; /* strings are borrowed */
 	CURL *easy;		 /* owned */
-	struct curl_slist *headers, *upload_headers;
+	struct curl_slist *headers, *upload_headers, *json_headers;
 	struct http_answer answer;
 	char error[CURL_ERROR_SIZE];
 	struct map done; /* keys: for each sent file, the hash of its build-id and best section */
@@ -55,6 +55,10 @@ static int set_headers(struct client *c)
 
 	if (r == 0)
 		r = http_client_bearer(&c->upload_headers, c->o.token);
+	if (r == 0)
+		r = http_client_bearer(&c->json_headers, c->o.token);
+	if (r == 0)
+		r = http_client_header(&c->json_headers, "Content-Type", "application/json");
 	return r < 0 ? r
 		     : http_client_header(&c->upload_headers, "Content-Type",
 					  "application/octet-stream");
@@ -105,6 +109,7 @@ void client_destroy(struct client *c)
 	curl_easy_cleanup(c->easy);
 	curl_slist_free_all(c->headers);
 	curl_slist_free_all(c->upload_headers);
+	curl_slist_free_all(c->json_headers);
 	str_deinit(&c->answer.text);
 	map_deinit(&c->done);
 	free(c);
@@ -143,36 +148,21 @@ static int transfer_error(const struct client *c, CURLcode code, struct diag *re
 	return diag_set(reterr_diag, -EIO, "%s: %s", c->o.server, text);
 }
 
-/* POSTs the file `f`, or GETs if it is NULL. Returns the HTTP status, or a negative errno. */
-static long request(struct client *c, const char *path, const struct elf_file *f,
-		    struct diag *reterr_diag)
+/* Performs the request that the handle's other options describe: the HTTP status, or an errno. */
+static long perform(struct client *c, const char *path, bool ok, struct diag *reterr_diag)
 {
 	_cleanup_str_ struct str url = {};
-	struct sending s = {.f = f};
 	size_t n = strlen(c->o.server);
 	long status = 0;
-	bool ok = true;
 	CURLcode code;
 
 	while (n && c->o.server[n - 1] == '/')
 		n--;
-	str_printf(&url, "%.*s/api/v1/symbols%s", (int)n, c->o.server, path);
+	str_printf(&url, "%.*s/api/v1%s", (int)n, c->o.server, path);
 	str_clear(&c->answer.text);
 	c->error[0] = '\0';
-#define SET(option, value) ok = ok && curl_easy_setopt(c->easy, option, value) == CURLE_OK
-	SET(CURLOPT_URL, str_get(&url));
-	if (f) {
-		SET(CURLOPT_POST, 1L);
-		SET(CURLOPT_POSTFIELDS, NULL);
-		SET(CURLOPT_READFUNCTION, on_read);
-		SET(CURLOPT_READDATA, &s);
-		SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)f->size);
-	} else {
-		SET(CURLOPT_HTTPGET, 1L);
-	}
-	SET(CURLOPT_HTTPHEADER, f ? c->upload_headers : c->headers);
-#undef SET
-	code = ok && !url.failed ? curl_easy_perform(c->easy) : CURLE_OUT_OF_MEMORY;
+	ok = ok && !url.failed && curl_easy_setopt(c->easy, CURLOPT_URL, str_get(&url)) == CURLE_OK;
+	code = ok ? curl_easy_perform(c->easy) : CURLE_OUT_OF_MEMORY;
 	curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
 	/*
 	 * A server that refuses an upload may close the connection before it has read all of it.
@@ -183,10 +173,45 @@ static long request(struct client *c, const char *path, const struct elf_file *f
 	return transfer_error(c, code, reterr_diag);
 }
 
-int client_get(struct client *c, const char *path, struct diag *reterr_diag, struct str *ret)
-{
-	long status = request(c, path, NULL, reterr_diag);
+#define SET(option, value) ok = ok && curl_easy_setopt(c->easy, option, value) == CURLE_OK
 
+/* POSTs the file `f`, or GETs if it is NULL. Returns the HTTP status, or a negative errno. */
+static long request(struct client *c, const char *path, const struct elf_file *f,
+		    struct diag *reterr_diag)
+{
+	struct sending s = {.f = f};
+	bool ok = true;
+
+	SET(CURLOPT_CUSTOMREQUEST, NULL);
+	if (f) {
+		SET(CURLOPT_POST, 1L);
+		SET(CURLOPT_POSTFIELDS, NULL);
+		SET(CURLOPT_READFUNCTION, on_read);
+		SET(CURLOPT_READDATA, &s);
+		SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)f->size);
+	} else {
+		SET(CURLOPT_HTTPGET, 1L);
+	}
+	SET(CURLOPT_HTTPHEADER, f ? c->upload_headers : c->headers);
+	return perform(c, path, ok, reterr_diag);
+}
+
+static long send_json(struct client *c, const char *method, const char *path, const char *json,
+		      struct diag *reterr_diag)
+{
+	bool ok = true;
+
+	SET(CURLOPT_POST, 1L);
+	SET(CURLOPT_POSTFIELDS, json ? json : "");
+	SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)(json ? strlen(json) : 0));
+	SET(CURLOPT_CUSTOMREQUEST, method);
+	SET(CURLOPT_HTTPHEADER, c->json_headers);
+	return perform(c, path, ok, reterr_diag);
+}
+#undef SET
+
+static int take_answer(struct client *c, long status, struct diag *reterr_diag, struct str *ret)
+{
 	if (status < 0)
 		return (int)status;
 	if (status != 200)
@@ -194,6 +219,17 @@ int client_get(struct client *c, const char *path, struct diag *reterr_diag, str
 	if (str_append(ret, c->answer.text.data, c->answer.text.n) < 0)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	return 0;
+}
+
+int client_get(struct client *c, const char *path, struct diag *reterr_diag, struct str *ret)
+{
+	return take_answer(c, request(c, path, NULL, reterr_diag), reterr_diag, ret);
+}
+
+int client_send(struct client *c, const char *method, const char *path, const char *json,
+		struct diag *reterr_diag, struct str *ret)
+{
+	return take_answer(c, send_json(c, method, path, json, reterr_diag), reterr_diag, ret);
 }
 
 /* ---- what to send ---- */
@@ -219,7 +255,7 @@ static const char *best_of(struct elf_file *f)
 /* Returns 1 if the server has symbols at least as good as those of the section `best`. */
 static int is_known(struct client *c, const char *id, const char *best, struct diag *reterr_diag)
 {
-	char path[2 * ELF_MAX_BUILD_ID + 2];
+	char path[2 * ELF_MAX_BUILD_ID + 16];
 	const char *there;
 	json_t *answer;
 	long status;
@@ -227,7 +263,7 @@ static int is_known(struct client *c, const char *id, const char *best, struct d
 
 	if (c->o.force)
 		return 0;
-	snprintf(path, sizeof(path), "/%s", id);
+	snprintf(path, sizeof(path), "/symbols/%s", id);
 	status = request(c, path, NULL, reterr_diag);
 	if (status < 0)
 		return (int)status;
@@ -256,7 +292,7 @@ static bool was_sent(struct client *c, const char *id, const char *best)
 static int send_elf(struct client *c, struct elf_file *f, const char *path,
 		    struct diag *reterr_diag)
 {
-	char id[2 * ELF_MAX_BUILD_ID + 1], where[2 * ELF_MAX_BUILD_ID + 16];
+	char id[2 * ELF_MAX_BUILD_ID + 1], where[2 * ELF_MAX_BUILD_ID + 32];
 	const char *best = best_of(f);
 	long status;
 	int r;
@@ -270,7 +306,7 @@ static int send_elf(struct client *c, struct elf_file *f, const char *path,
 		c->stats.failed += r < 0;
 		return MIN(r, 0);
 	}
-	snprintf(where, sizeof(where), "/%s%s", id, c->o.replace ? "?replace=1" : "");
+	snprintf(where, sizeof(where), "/symbols/%s%s", id, c->o.replace ? "?replace=1" : "");
 	status = request(c, where, f, reterr_diag);
 	if (status != 200) {
 		c->stats.failed++;

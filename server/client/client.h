@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client of the server's symbol API: uploads the symbols of binaries, and asks which ones the
- * server has. For a binary without debug information it sends the debug file, if a package
- * installed one, and before it the dwz file that debug files share. A client has one libcurl handle
- * and belongs to one thread.
+ * A client of the server's API: asks, changes, and uploads the symbols of binaries. For a binary
+ * without debug information it sends the debug file, if a package installed one, and before it the
+ * dwz file that debug files share. A client has one libcurl handle and belongs to one thread.
  *
  * Functions that return int return 0 or a negative errno, and set the text of `reterr_diag`.
  */
@@ -35,8 +34,11 @@ struct client_stats {
 /* Strings are borrowed until client_destroy(). */
 int client_create(const struct client_options *o, struct diag *reterr_diag, struct client **ret);
 void client_destroy(struct client *c);
-/* GETs a path below /api/v1/symbols and appends the body of the answer. */
+/* GETs a path below /api/v1 and appends the body of the answer. -EIO if it is not 200. */
 int client_get(struct client *c, const char *path, struct diag *reterr_diag, struct str *ret);
+/* The same with another method, and with JSON as body; `json` NULL: none. */
+int client_send(struct client *c, const char *method, const char *path, const char *json,
+		struct diag *reterr_diag, struct str *ret);
 /*
  * Sends the file that has a binary's symbols, unless the server has it or this client has sent it.
  * `fd` is taken; `path` is the path of the binary, used to find its debug file and in messages.
