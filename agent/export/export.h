@@ -15,6 +15,29 @@
 #include "base/types.h"
 #include "profile/profile.h"
 
+/* What came of a question (struct export_asking). */
+struct export_answer {
+	const u8 *data; /* NULL: there is no answer */
+	size_t n;
+	const char *error;  /* without an answer: why */
+	u32 retry_after_ms; /* requested by the destination, or 0 */
+	bool unknown;	    /* the destination knows no such questions */
+	bool broken_off;    /* it is not the destination's fault: the thread ends */
+};
+
+/*
+ * Questions to a destination, over the connection that carries the profiles and between them.
+ * Destinations that cannot be asked (files, Pyroscope) are left alone. Both functions are called by
+ * the destination's thread, in turn.
+ */
+struct export_asking {
+	/* Appends a question. Negative errno: there is none now, and later perhaps. */
+	int (*question)(void *userdata, const char *url, struct str *out);
+	/* Called for each question. Returns after how many ms the next one is due. */
+	u32 (*answer)(void *userdata, const char *url, const struct export_answer *a);
+	void *userdata;
+};
+
 struct export_options {
 	/*
 	 * "otlp://HOST:PORT" (gRPC, port 4317), "otlp+http://HOST:PORT" (4318),
@@ -34,7 +57,11 @@ struct export_options {
 	bool tls;
 	/* For "local:": passes an OTLP request on, in the sender's thread. -EAGAIN: try again. */
 	int (*give)(void *userdata, const u8 *data, size_t n, struct diag *reterr_diag);
+	/* For "local:": asks a question and appends the answer; as `give`. Or NULL. */
+	int (*ask)(void *userdata, const u8 *data, size_t n, struct str *ret,
+		   struct diag *reterr_diag);
 	void *userdata;
+	const struct export_asking *asking; /* borrowed until the end; NULL: no questions */
 };
 
 struct export_stats {

@@ -28,10 +28,22 @@ static void give(struct destination *d, const u8 *data, size_t n, struct export_
 		(void)diag_set(&ret->error, r, "%s", strerror(-r));
 }
 
+static void ask(struct destination *d, const u8 *data, size_t n, struct str *answer,
+		struct export_result *ret)
+{
+	int r = d->o.ask ? d->o.ask(d->o.userdata, data, n, answer, &ret->error) : -ENOSYS;
+
+	ret->outcome = r == 0 ? EXPORT_SENT : r == -EAGAIN ? EXPORT_RETRY : EXPORT_REFUSED;
+	ret->unknown = r == -ENOSYS;
+	if (r < 0)
+		(void)diag_set(&ret->error, r, "%s", strerror(-r));
+}
+
 const struct export_ops export_local = {
 	.scheme = "local",
 	.open = open_local,
 	.encode = encode,
 	.send = give,
+	.ask = ask,
 	.max_bytes = MAX_REQUEST_BYTES,
 };

@@ -23,6 +23,7 @@ struct export_result {
 	u32 retry_after_ms; /* requested by the destination, or 0 */
 	/* profiles that the destination rejected, of a request that was sent */
 	u64 rejected;
+	bool unknown; /* the destination does not know this call */
 	struct diag error;
 };
 
@@ -37,6 +38,9 @@ struct export_ops {
 	int (*encode)(struct destination *d, const struct profile *p, struct str *out,
 		      struct diag *reterr_diag);
 	void (*send)(struct destination *d, const u8 *data, size_t n, struct export_result *ret);
+	/* Asks a question (struct export_asking); SENT: the answer was appended. Or NULL. */
+	void (*ask)(struct destination *d, const u8 *data, size_t n, struct str *answer,
+		    struct export_result *ret);
 	size_t max_bytes; /* of a request; larger ones are split; 0: no limit */
 	bool gzip;	  /* requests are compressed */
 };
@@ -102,10 +106,19 @@ bool export_must_stop(const struct destination *d);
 /* Counts dropped profiles and samples by reason; the next profile reports the samples as lost. */
 void export_count_drop(struct destination *d, enum export_drop why, u64 profiles, u64 samples);
 
+/* ---- ask.c ---- */
+
+/*
+ * Asks the destination, and returns the interval in ms until the next question. For the
+ * destination's thread, without its lock.
+ */
+u64 export_ask(struct destination *d);
+
 /* ---- http.c: one connection to one destination ---- */
 
 struct http_options {
-	const char *path; /* appended to the path of the URL */
+	const char *path;     /* appended to the path of the URL */
+	const char *ask_path; /* the same, for http_ask() */
 	const char *default_port;
 	const char *content_type;
 	const char *content_encoding; /* or NULL */
@@ -121,7 +134,9 @@ void http_close(struct http *h);
  * body (http_answer()), and for gRPC its status (http_grpc_result()).
  */
 void http_post(struct http *h, const u8 *data, size_t n, struct export_result *ret);
-/* The body of the last response, borrowed until the next http_post(). */
+/* The same for a question, which gets less time. */
+void http_ask(struct http *h, const u8 *data, size_t n, struct export_result *ret);
+/* The body of the last response, borrowed until the next request. */
 const struct str *http_answer(const struct http *h);
 /* Fills *ret from the trailers. */
 void http_grpc_result(struct http *h, struct export_result *ret);

@@ -5,6 +5,8 @@
  * has a thread that sends the oldest request of its spool until the destination accepts it, with
  * growing intervals. So a destination that hangs delays no other.
  *
+ * The same thread asks the destination, between two requests (ask.c).
+ *
  * While a destination fails, its spool is written to its directory, if it has one.
  *
  * Samples that were dropped are added to `lost` of the next profile for the same destination. If
@@ -360,6 +362,7 @@ int exporters_send(struct exporters *e, struct profile *p, bool memory_is_short)
 struct sender {
 	struct destination *d;
 	u32 wait_ms; /* interval after the next failure */
+	u64 ask_at;  /* when the next question is due */
 	u64 jitter;  /* state of the generator */
 };
 
@@ -481,6 +484,21 @@ static bool is_encoder_done(struct destination *d)
 	return ended;
 }
 
+/* Asks if it is time to. False: the state has not changed. */
+static bool ask_locked(struct sender *s)
+{
+	struct destination *d = s->d;
+	u64 wait;
+
+	if (!d->ops->ask || !d->o.asking || now_ms() < s->ask_at || deadline_of(d->all))
+		return false;
+	pthread_mutex_unlock(&d->lock);
+	wait = export_ask(d);
+	pthread_mutex_lock(&d->lock);
+	s->ask_at = now_ms() + wait;
+	return true;
+}
+
 static void *run_sender(void *arg)
 {
 	struct sender s = {.d = arg};
@@ -494,6 +512,8 @@ static void *run_sender(void *arg)
 	while (!export_must_stop(d) && !is_retiring(d->all)) {
 		u64 now = now_ms(), wait;
 
+		if (ask_locked(&s))
+			continue;
 		if (d->spool.first && now >= until) {
 			wait = send_one_locked(&s);
 			until = wait ? now_ms() + wait : 0;
@@ -503,6 +523,8 @@ static void *run_sender(void *arg)
 		if (is_encoder_done(d) && (!d->spool.first || (d->failing && d->o.spool_dir)))
 			break;
 		wait = d->spool.first ? until - now : 1000;
+		if (s.ask_at > now)
+			wait = MIN(wait, s.ask_at - now);
 		/* Time is short now, and the thread is signalled only once. */
 		if (deadline_of(d->all)) {
 			until = MIN(until, now + d->o.retry_ms);

@@ -24,6 +24,7 @@
 
 #define MAX_ANSWER_BYTES ((size_t)1 << 20)
 #define MAX_CONNECT_MS 5000
+#define ASK_MS 3000 /* profiles wait meanwhile */
 #define STATUS_ARENA_BYTES (1 << 20)
 #define NO_STATUS (-1)
 
@@ -32,7 +33,7 @@ struct http {
 	struct http_options o;
 	CURL *easy;		    /* owned */
 	struct curl_slist *headers; /* owned */
-	char *url;		    /* owned by curl */
+	char *url, *ask_url;	    /* owned by curl */
 	char curl_error[CURL_ERROR_SIZE];
 	bool failed; /* the last request failed */
 	struct http_answer answer;
@@ -105,8 +106,8 @@ static int check_file(const char *path, const char *what, struct diag *reterr_di
 	return 0;
 }
 
-/* Builds scheme://HOST:PORT[/PATH], followed by o->path. */
-static int make_url(struct http *h, struct diag *reterr_diag)
+/* Builds scheme://HOST:PORT[/PATH], followed by `rest`. */
+static int make_url(struct http *h, const char *rest, struct diag *reterr_diag, char **ret)
 {
 	const struct destination *d = h->d;
 	_cleanup_str_ struct str text = {}, path = {};
@@ -137,9 +138,9 @@ static int make_url(struct http *h, struct diag *reterr_diag)
 		str_puts(&path, part ? part : "");
 		if (str_ends(str_get(&path), "/"))
 			path.data[--path.n] = 0;
-		str_puts(&path, h->o.path);
+		str_puts(&path, rest);
 		r = curl_url_set(u, CURLUPART_PATH, str_get(&path), 0) ||
-				    curl_url_get(u, CURLUPART_URL, &h->url, 0)
+				    curl_url_get(u, CURLUPART_URL, ret, 0)
 			    ? -ENOMEM
 			    : 0;
 	}
@@ -193,10 +194,15 @@ static int make_headers(struct http *h, struct diag *reterr_diag)
 	return r < 0 ? r : add_user_headers(h, o->headers, reterr_diag);
 }
 
+static long timeout_of(const struct http *h)
+{
+	return (long)MIN(h->d->o.timeout_s, 3600u) * 1000;
+}
+
 static int open_handle(struct http *h)
 {
 	const struct export_options *o = &h->d->o;
-	long timeout_ms = (long)MIN(o->timeout_s, 3600u) * 1000;
+	long timeout_ms = timeout_of(h);
 	long version = !h->o.grpc ? CURL_HTTP_VERSION_1_1
 		       : o->tls	  ? CURL_HTTP_VERSION_2TLS
 				  : CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE;
@@ -214,10 +220,8 @@ static int open_handle(struct http *h)
 	if (r < 0)
 		return r;
 #define SET(option, value) ok = ok && curl_easy_setopt(h->easy, option, value) == CURLE_OK
-	SET(CURLOPT_URL, h->url);
 	SET(CURLOPT_HTTPHEADER, h->headers);
 	SET(CURLOPT_HTTP_VERSION, version);
-	SET(CURLOPT_TIMEOUT_MS, timeout_ms);
 	SET(CURLOPT_HEADERFUNCTION, on_header);
 	SET(CURLOPT_HEADERDATA, h);
 	SET(CURLOPT_NOPROGRESS, 0L);
@@ -272,7 +276,9 @@ int http_open(struct destination *d, const struct http_options *o, struct diag *
 	if (r == 0)
 		r = check_pair(&d->o, reterr_diag);
 	if (r == 0)
-		r = make_url(h, reterr_diag);
+		r = make_url(h, o->path, reterr_diag, &h->url);
+	if (r == 0 && o->ask_path)
+		r = make_url(h, o->ask_path, reterr_diag, &h->ask_url);
 	if (r == 0)
 		r = make_headers(h, reterr_diag);
 	if (r == 0)
@@ -292,6 +298,7 @@ void http_close(struct http *h)
 	curl_easy_cleanup(h->easy);
 	curl_slist_free_all(h->headers);
 	curl_free(h->url);
+	curl_free(h->ask_url);
 	str_deinit(&h->answer.text);
 	str_deinit(&h->grpc_message);
 	str_deinit(&h->grpc_details);
@@ -349,11 +356,13 @@ static void set_status(struct http *h, long status, struct export_result *ret)
 		status == 429 || (status >= 502 && status <= 504) ? EXPORT_RETRY : EXPORT_REFUSED;
 	if (curl_easy_getinfo(h->easy, CURLINFO_RETRY_AFTER, &after) == CURLE_OK && after > 0)
 		ret->retry_after_ms = (u32)MIN(after, (curl_off_t)3600) * 1000;
+	ret->unknown = status == 404 || status == 405 || status == 501;
 	diag_set(&ret->error, -EIO, "answers HTTP %ld%s", status,
 		 status == 404 ? hint_of_scheme(h) : "");
 }
 
-void http_post(struct http *h, const u8 *data, size_t n, struct export_result *ret)
+static void post(struct http *h, const char *url, long timeout_ms, const u8 *data, size_t n,
+		 struct export_result *ret)
 {
 	long status = 0;
 	CURLcode code;
@@ -364,10 +373,14 @@ void http_post(struct http *h, const u8 *data, size_t n, struct export_result *r
 	h->grpc_status = NO_STATUS;
 	h->curl_error[0] = 0;
 	*ret = (struct export_result){};
+	curl_easy_setopt(h->easy, CURLOPT_TIMEOUT_MS, timeout_ms);
 	curl_easy_setopt(h->easy, CURLOPT_POSTFIELDS, data);
 	curl_easy_setopt(h->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)n);
 	curl_easy_setopt(h->easy, CURLOPT_FRESH_CONNECT, h->failed ? 1L : 0L);
-	code = curl_easy_perform(h->easy);
+	/* It copies the URL, and must not send this to the URL of another request. */
+	code = curl_easy_setopt(h->easy, CURLOPT_URL, url);
+	if (code == CURLE_OK)
+		code = curl_easy_perform(h->easy);
 	if (code == CURLE_OK) {
 		curl_easy_getinfo(h->easy, CURLINFO_RESPONSE_CODE, &status);
 		set_status(h, status, ret);
@@ -375,6 +388,21 @@ void http_post(struct http *h, const u8 *data, size_t n, struct export_result *r
 		set_curl_error(h, code, ret);
 	}
 	h->failed = ret->outcome != EXPORT_SENT;
+}
+
+void http_post(struct http *h, const u8 *data, size_t n, struct export_result *ret)
+{
+	post(h, h->url, timeout_of(h), data, n, ret);
+}
+
+void http_ask(struct http *h, const u8 *data, size_t n, struct export_result *ret)
+{
+	post(h, h->ask_url, MIN(timeout_of(h), (long)ASK_MS), data, n, ret);
+	if (ret->outcome == EXPORT_SENT && h->o.grpc)
+		http_grpc_result(h, ret);
+	/* There is nothing wrong with the connection. */
+	if (ret->unknown)
+		h->failed = false;
 }
 
 const struct str *http_answer(const struct http *h)
@@ -455,7 +483,8 @@ void http_grpc_result(struct http *h, struct export_result *ret)
 	if (h->grpc_status == GRPC_OK)
 		return;
 	h->failed = true;
-	*ret = (struct export_result){.outcome = EXPORT_REFUSED};
+	*ret = (struct export_result){.outcome = EXPORT_REFUSED,
+				      .unknown = h->grpc_status == GRPC_UNIMPLEMENTED};
 	decode_percent(str_get(&h->grpc_message), &message);
 	switch (h->grpc_status) {
 	case NO_STATUS:
