@@ -496,6 +496,12 @@ struct ingest *server_ingest(struct server *s)
 	return s->ingest;
 }
 
+int server_sync(struct server *s, const u8 *data, size_t n, struct str *ret,
+		struct diag *reterr_diag)
+{
+	return api_sync(s->api, data, n, "", ret, reterr_diag);
+}
+
 u16 server_port(const struct server *s, enum server_port which)
 {
 	return s->listeners[which] ? net_port(s->listeners[which]) : 0;

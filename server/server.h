@@ -79,5 +79,9 @@ void server_stop(struct server *s, u32 timeout_ms);
 struct store *server_store(struct server *s);
 struct ingest *server_ingest(struct server *s);
 
+/* Answers an agent of this machine: api_sync() of any host. Any thread. */
+int server_sync(struct server *s, const u8 *data, size_t n, struct str *ret,
+		struct diag *reterr_diag);
+
 /* The port of a listener; 0 if it does not listen. */
 u16 server_port(const struct server *s, enum server_port which);

@@ -45,6 +45,13 @@ bool api_is_json(const char *content_type)
 				!strncasecmp(content_type, "application/connect+json", 24));
 }
 
+bool api_is_protobuf(const char *content_type)
+{
+	return content_type && (!strncasecmp(content_type, "application/x-protobuf", 22) ||
+				!strncasecmp(content_type, "application/protobuf", 20) ||
+				!strncasecmp(content_type, "application/proto", 17));
+}
+
 int api_body(struct api_call *c, struct str *own, const u8 **ret_data, size_t *ret_n)
 {
 	return ingest_decode(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding, own,
@@ -161,7 +168,7 @@ static const struct api_route *const tables[] = {
 	api_page_routes,      api_view_routes,	   api_agent_routes, api_source_routes,
 	api_assembly_routes,  api_querier_routes,  api_input_routes, api_symbol_routes,
 	api_trace_routes,     api_slow_routes,	   api_lane_routes,  api_cost_routes,
-	api_pyroscope_routes, api_settings_routes, api_task_routes};
+	api_pyroscope_routes, api_settings_routes, api_task_routes,  api_control_routes};
 
 static bool path_is(const char *route, const char *path)
 {

@@ -62,6 +62,12 @@ int api_create(const struct api_options *o, struct api **ret);
 void api_destroy(struct api *a);
 DEFINE_CLEANUP(api, struct api *, api_destroy)
 #define _cleanup_api_ _cleanup_(api)
+/*
+ * Answers an agent's SyncRequest (lib/control); appends the SyncResponse. `host`: the only one for
+ * which the sender may ask; "": any. -EBADMSG, -EACCES, or the errors of tasks_sync(). Any thread.
+ */
+int api_sync(struct api *a, const u8 *data, size_t n, const char *host, struct str *out,
+	     struct diag *reterr_diag);
 /* For net_options.handler of HTTP listeners; `api` is a struct api *. */
 void api_http(void *api, const struct net_request *r, struct net_response *ret);
 /* For net_options.writes. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gRPC: OTLP's services, the standard services of health and reflection, and for everything else a
- * status that says where to go.
+ * gRPC: OTLP's services, the one that culprit's agents ask for tasks, the standard services of
+ * health and reflection, and for everything else a status that says where to go.
  *
  * And grpc-web on the HTTP port, which pages and proxies speak: the same services, and Pyroscope's,
  * whose messages are those of Connect. Both sides send a message in gRPC's frame (a byte, and four
@@ -36,8 +36,8 @@ static int refuse(struct net_response *ret, int status, const char *text)
 
 static bool is_service(const u8 *name, size_t n)
 {
-	static const char *const paths[] = {PROFILES, TRACES, HEALTH, REFLECTION_V1,
-					    REFLECTION_V1ALPHA};
+	static const char *const paths[] = {PROFILES, TRACES,	     CONTROL_GRPC_PATH,
+					    HEALTH,   REFLECTION_V1, REFLECTION_V1ALPHA};
 
 	for (size_t i = 0; i < ARRAY_SIZE(paths); i++)
 		if ((size_t)(strrchr(paths[i], '/') - paths[i]) == n + 1 &&
@@ -83,7 +83,7 @@ static int reflect(const struct net_request *r, struct net_response *ret)
 	return e < 0 ? refuse(ret, api_grpc_status(e), d.text[0] ? d.text : strerror(-e)) : 0;
 }
 
-/* ---- OTLP ---- */
+/* ---- OTLP, and agents that ask ---- */
 
 static const char *where_else(const char *path)
 {
@@ -97,17 +97,20 @@ static const char *where_else(const char *path)
 
 static int export(struct api *a, const struct net_request *r, struct net_response *ret)
 {
-	bool traces = !strcmp(r->path, TRACES);
+	bool traces = !strcmp(r->path, TRACES), sync = !strcmp(r->path, CONTROL_GRPC_PATH);
 	struct diag d = {};
 	int e;
 
-	if (!traces && strcmp(r->path, PROFILES) != 0)
+	if (!traces && !sync && strcmp(r->path, PROFILES) != 0)
 		return refuse(ret, NET_GRPC_UNIMPLEMENTED, where_else(r->path));
 	if (!(r->role & NET_ROLE_WRITE))
 		return refuse(ret, NET_GRPC_PERMISSION_DENIED, "this token may not write");
-	e = (traces ? ingest_otlp_traces : ingest_otlp_profiles)(a->o.ingest, r->body, r->n_body,
-								 r->content_encoding, r->host,
-								 false, &ret->body, &d);
+	if (sync)
+		e = api_sync_request(a, r, &ret->body, &d);
+	else
+		e = (traces ? ingest_otlp_traces : ingest_otlp_profiles)(
+			a->o.ingest, r->body, r->n_body, r->content_encoding, r->host, false,
+			&ret->body, &d);
 	if (e == 0 && ret->body.failed)
 		e = -ENOMEM;
 	if (e == 0)

@@ -6,13 +6,6 @@
 #include "base/clock.h"
 #include "server/api/internal.h"
 
-static bool is_protobuf(const char *content_type)
-{
-	return content_type && (!strncasecmp(content_type, "application/x-protobuf", 22) ||
-				!strncasecmp(content_type, "application/protobuf", 20) ||
-				!strncasecmp(content_type, "application/proto", 17));
-}
-
 typedef int otlp_fn(struct ingest *i, const u8 *data, size_t n, const char *encoding,
 		    const char *host, bool json, struct str *ret_response,
 		    struct diag *reterr_diag);
@@ -21,7 +14,7 @@ static int otlp(struct api_call *c, otlp_fn *fn)
 {
 	bool json = api_is_json(c->r->content_type);
 
-	if (!json && !is_protobuf(c->r->content_type))
+	if (!json && !api_is_protobuf(c->r->content_type))
 		return diag_set(&c->d, -ENOTSUP,
 				"OTLP is application/x-protobuf or application/json");
 	c->ret->content_type = json ? "application/json" : "application/x-protobuf";
@@ -101,7 +94,7 @@ static int push(struct api_call *c)
 	bool json = api_is_json(c->r->content_type);
 	int r;
 
-	if (!json && !is_protobuf(c->r->content_type))
+	if (!json && !api_is_protobuf(c->r->content_type))
 		return diag_set(&c->d, -EMEDIUMTYPE, "application/proto or application/json");
 	r = ingest_push(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding,
 			c->r->host, json, &c->d);

@@ -58,6 +58,7 @@ extern const struct api_route api_querier_routes[];   /* querier.c: Pyroscope's 
 extern const struct api_route api_pyroscope_routes[]; /* pyroscope.c: its older API */
 extern const struct api_route api_settings_routes[];  /* pyroscope_settings.c */
 extern const struct api_route api_input_routes[];     /* input.c: ingest */
+extern const struct api_route api_control_routes[];   /* control.c: agents ask for tasks */
 extern const struct api_route api_symbol_routes[];    /* symbols.c: debug files */
 extern const struct api_route api_cost_routes[];      /* cost.c */
 extern const struct api_route api_lane_routes[];      /* lanes.c */
@@ -97,10 +98,15 @@ int api_reason(int r, bool writes, struct diag *d);
 /* Puts the names of what stands for others in an answer: bits of enum profile_limited. */
 void api_put_limited(struct json_writer *w, u32 limited);
 bool api_is_json(const char *content_type);
+bool api_is_protobuf(const char *content_type);
 /* Adds a header of the answer; both are static strings. */
 void api_put_header(struct net_response *ret, const char *name, const char *value);
 /* The decompressed body. It points into the request or into *own. */
 int api_body(struct api_call *c, struct str *own, const u8 **ret_data, size_t *ret_n);
+
+/* api_sync() of a request that was compressed perhaps (control.c). */
+int api_sync_request(struct api *a, const struct net_request *r, struct str *out,
+		     struct diag *reterr_diag);
 
 /* ---- parameters (parameters.c) ---- */
 

@@ -22,7 +22,7 @@ OTLP = "opentelemetry.proto."
 SERVICES = {"grpc.health.v1.Health": "grpc_health", "grpc.reflection.v1.ServerReflection": "grpc_reflection",
             "grpc.reflection.v1alpha.ServerReflection": "grpc_reflection_v1alpha",
             OTLP + "collector.profiles.v1development.ProfilesService": "otlp_profiles_service",
-            OTLP + "collector.trace.v1.TraceService": "otlp_traces_service"}
+            OTLP + "collector.trace.v1.TraceService": "otlp_traces_service", "culprit.control.v1.Control": "control"}
 TYPES = {1: "double", 3: "int64", 4: "uint64", 5: "int32", 6: "fixed64", 7: "fixed32", 8: "bool", 9: "string",
          12: "bytes", 13: "uint32"}
 FILE_BY_NAME, BY_SYMBOL, BY_EXTENSION, EXTENSIONS_OF, LIST = 3, 4, 5, 6, 7
@@ -85,6 +85,8 @@ def described(f):
 
     for m in f.get(4, []):
         put(message(m), package)
+    for e in map(message, f.get(5, [])):
+        out[f"{package}.{text(e[1])}"] = [text(message(v)[1]) for v in e[2]]
     for s in map(message, f.get(6, [])):
         out[f"{package}.{text(s[1])}"] = [tuple(text(m[k])[k > 1:] for k in (1, 2, 3)) + (5 in m, 6 in m)
                                          for m in map(message, s[2])]
@@ -161,7 +163,9 @@ def test_symbols(server):
             (OTLP + "collector.trace.v1.TraceService.Export", "otlp_traces_service"),
             ("grpc.health.v1.HealthCheckResponse.ServingStatus", "grpc_health"),
             ("grpc.health.v1.HealthCheckResponse.SERVING", "grpc_health"),
-            ("grpc.reflection.v1.ErrorResponse", "grpc_reflection")):
+            ("grpc.reflection.v1.ErrorResponse", "grpc_reflection"),
+            ("culprit.control.v1.Control.Sync", "control"), ("culprit.control.v1.Reason", "control"),
+            ("culprit.control.v1.STATE_ARMED", "control"), ("culprit.control.v1.Keep.trace_id", "control")):
         assert next(iter(s.files(BY_SYMBOL, symbol))) == file + ".proto", symbol
     for symbol in ("", ".", "grpc", "grpc.health.v1", "grpc.health.v1.", "grpc.health.v1.Heal", "grpc.health.v1.Health.",
                    "grpc.health.v1.Health.Chec", "grpc.health.v1.HealthCheckResponse.ServingStatus.SERVING", "Health",
