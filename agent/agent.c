@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The always-on agent: a recording, and agent/run, which makes a profile of each period and passes
- * it to the exporters. Its options become the options and limits of these parts here.
+ * it to the exporters; agent/client, which asks the destinations for tasks, and agent/capture,
+ * which does them. Its options become the options and limits of these parts here.
  */
 #include "agent/agent.h"
 
@@ -55,6 +56,16 @@ u64 agent_memory_limit(const struct agent_options *o)
 	return (o->what.memory_limit_mb ? o->what.memory_limit_mb : MEMORY_LIMIT_MB) << 20;
 }
 
+/* Tells servers who asks them for tasks: the host as the profiles name it. */
+static void name_asker(struct agent *a)
+{
+	char host[CONTROL_TEXT_BYTES], host_id[CONTROL_TEXT_BYTES];
+
+	identities_host(a->identities, "host.name", host, sizeof(host));
+	identities_host(a->identities, "host.id", host_id, sizeof(host_id));
+	control_client_begin(a->asks, a->capture, host, host_id);
+}
+
 int agent_set_labels(struct agent *a, const struct agent_options *o, struct diag *reterr_diag)
 {
 	const char *labels = o->labels ? o->labels : "";
@@ -71,6 +82,8 @@ int agent_set_labels(struct agent *a, const struct agent_options *o, struct diag
 				labels);
 	if (r == 0)
 		r = identities_set_root(a->identities, o->host_root);
+	if (r == 0 && a->capture)
+		name_asker(a);
 	return r < 0 ? diag_set(reterr_diag, r, "out of memory") : 0;
 }
 
@@ -130,6 +143,34 @@ static void send_profile(void *arg, struct profile *p)
 	(void)exporters_send(a->exporters, p, budget_is_over(&a->budget, SHORT_PERCENT));
 }
 
+/* Nothing of it changes at a reload. */
+static int start_capture(struct agent *a, struct diag *reterr_diag)
+{
+	const struct agent_options *o = &a->options;
+	u64 limit = agent_memory_limit(o);
+	struct capture_options c = {
+		.parsers = o->what.parsers,
+		.identities = a->identities,
+		.budget = &a->budget,
+		.max_bytes = MIN(limit / 6, (u64)CAPTURE_DEFAULT_BYTES),
+		.tables_bytes = limit / 6,
+		.max_section = limit / 6,
+		.budget_percent = o->what.budget,
+		.no_inline = o->what.no_inline,
+		.no_symbols = o->no_symbols,
+		.cache_dir = o->what.cache_dir,
+		.debuginfod_urls = o->what.debuginfod_urls,
+		.take = send_profile,
+		.arg = a,
+	};
+	int r = capture_create(&c, reterr_diag, &a->capture);
+
+	if (r < 0)
+		return diag_set(reterr_diag, r, "cannot wait for tasks: %s", strerror(-r));
+	name_asker(a);
+	return 0;
+}
+
 static int start_run(struct agent *a, struct diag *reterr_diag)
 {
 	struct run_change c = agent_run_change(&a->options);
@@ -152,8 +193,11 @@ static int start_run(struct agent *a, struct diag *reterr_diag)
 
 static int start_threads(struct agent *a, struct diag *reterr_diag)
 {
-	int r = agent_open_exporters(a, &a->options, reterr_diag);
+	int r;
 
+	if (control_client_create(&a->asks) < 0)
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	r = agent_open_exporters(a, &a->options, reterr_diag);
 	if (r < 0)
 		return r;
 	if (identities_create(&a->identities) < 0)
@@ -161,6 +205,8 @@ static int start_threads(struct agent *a, struct diag *reterr_diag)
 	r = agent_set_labels(a, &a->options, reterr_diag);
 	if (r == 0)
 		r = agent_open_recording(a, &a->options, reterr_diag, &a->recording);
+	if (r == 0)
+		r = start_capture(a, reterr_diag);
 	return r < 0 ? r : start_run(a, reterr_diag);
 }
 
@@ -205,8 +251,12 @@ void agent_destroy(struct agent *a)
 		return;
 	agent_stop_reload(a);
 	run_destroy(a->run);
+	/* From here on nobody calls capture, and then nobody sends. */
+	control_client_end(a->asks);
+	capture_destroy(a->capture);
 	if (a->exporters)
 		exporters_destroy(a->exporters, DRAIN_MS);
+	control_client_destroy(a->asks);
 	recording_destroy(a->old);
 	recording_destroy(a->recording);
 	identities_destroy(a->identities);
@@ -266,4 +316,6 @@ void agent_metrics(struct agent *a, struct str *out)
 	METRIC("dropped_samples_total", dropped_samples, "Samples in the dropped profiles.");
 #undef METRIC
 	drop_metric(out, st, n);
+	control_client_metrics(a->asks, out);
+	capture_metrics(a->capture, out);
 }

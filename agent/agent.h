@@ -98,6 +98,7 @@ struct agent_options {
 	const char *spool_dir; /* each destination has a directory in it; NULL: spool in memory */
 	u64 spool_mb;	       /* limit of each spool; 0: 64 */
 	bool no_symbols;       /* as symbolizer_options.leave_files */
+	bool no_tasks;	       /* destinations are not asked for tasks */
 	const char *labels;    /* attributes of all data: NAME=VALUE,...; or NULL */
 	const char *host_root; /* where the host's / is mounted; NULL: it is / */
 	double period_s;       /* time that a profile covers; 0: 5 */

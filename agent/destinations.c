@@ -119,6 +119,18 @@ static int list_destinations(const struct agent_options *o, struct destinations 
 	return r;
 }
 
+/* The tasks of destinations that stay go on, the others' end. */
+static void follow_destinations(struct agent *a, const struct destinations *d)
+{
+	const char *urls[AGENT_MAX_DESTINATIONS];
+	size_t n = 0;
+
+	for (size_t i = 0; i < d->n; i++)
+		if (d->all[i].asking)
+			urls[n++] = d->all[i].url;
+	control_client_keep_only(a->asks, urls, n);
+}
+
 int agent_open_exporters(struct agent *a, const struct agent_options *o, struct diag *reterr_diag)
 {
 	_cleanup_destinations_ struct destinations d = {.memory_bytes = agent_memory_limit(o) / 8};
@@ -126,9 +138,13 @@ int agent_open_exporters(struct agent *a, const struct agent_options *o, struct 
 
 	if (r == 0) {
 		share_memory(&d);
+		for (size_t i = 0; i < d.n && !o->no_tasks; i++)
+			d.all[i].asking = control_client_asking(a->asks);
 		r = a->exporters ? exporters_replace(a->exporters, d.all, d.n, reterr_diag)
 				 : exporters_create(d.all, d.n, reterr_diag, &a->exporters);
 	}
+	if (r == 0)
+		follow_destinations(a, &d);
 	return r < 0 ? diag_set(reterr_diag, r, "%s", r == -ENOMEM ? "out of memory" : strerror(-r))
 		     : 0;
 }

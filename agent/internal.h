@@ -5,6 +5,8 @@
 #include <pthread.h>
 
 #include "agent/agent.h"
+#include "agent/capture/capture.h"
+#include "agent/client/client.h"
 #include "agent/recent.h"
 #include "agent/run/run.h"
 #include "base/budget.h"
@@ -41,9 +43,11 @@ int recording_open(const struct recording_options *o, const struct recording_lim
 struct agent {
 	struct agent_options options;
 	struct agent_control control;
-	struct recording *recording;   /* owned, as the next three */
-	struct identities *identities; /* thread-safe */
-	struct exporters *exporters;   /* thread-safe */
+	struct recording *recording;   /* owned, as the next five */
+	struct identities *identities; /* thread-safe, as the next three */
+	struct exporters *exporters;
+	struct control_client *asks; /* the destinations for tasks */
+	struct capture *capture;
 	struct run *run;
 	struct budget budget; /* the memory limit of the process */
 
@@ -66,7 +70,7 @@ int agent_open_recording(struct agent *a, const struct agent_options *o, struct 
 			 struct recording **ret);
 /* Opens the destinations, or replaces those that are open. After an error nothing has changed. */
 int agent_open_exporters(struct agent *a, const struct agent_options *o, struct diag *reterr_diag);
-/* Sets the attributes of all exported data. */
+/* Sets the attributes of all exported data, and the host that asks for tasks. */
 int agent_set_labels(struct agent *a, const struct agent_options *o, struct diag *reterr_diag);
 /* The options that agent/run can change while it runs. */
 struct run_change agent_run_change(const struct agent_options *o);

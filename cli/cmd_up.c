@@ -67,6 +67,14 @@ static int give_profiles(void *arg, const u8 *data, size_t n, struct diag *reter
 	return up_process_give(u->server, data, n, reterr_diag);
 }
 
+static int ask_server(void *arg, const u8 *data, size_t n, struct str *ret,
+		      struct diag *reterr_diag)
+{
+	struct up *u = arg;
+
+	return up_process_ask(u->server, data, n, ret, reterr_diag);
+}
+
 static void metrics(void *arg, struct str *out)
 {
 	struct up *u = arg;
@@ -239,6 +247,7 @@ int cmd_up(int argc, char **argv)
 	struct up u = {
 		.local = {.url = "local:",
 			  .give = give_profiles,
+			  .ask = ask_server,
 			  .userdata = &u,
 			  .spool_bytes = SPOOL_BYTES,
 			  .retry_ms = RETRY_MS},

@@ -114,13 +114,13 @@ static int ask_mapped(void *arg, const char *path, api_mapped_fn *fn, void *fn_a
 
 /* ---- calls ---- */
 
-static int say(int error, const char *text)
+static int say(int error, const char *text, size_t n)
 {
 	_cleanup_str_ struct str all = {};
 	struct up_answer a = {error};
 
 	str_append(&all, &a, sizeof(a));
-	str_puts(&all, text);
+	str_append(&all, text, n);
 	return all.failed ? -ENOMEM : message_send(UP_CALLS_FD, UP_ANSWER, all.data, all.n, -1);
 }
 
@@ -141,7 +141,7 @@ static int store_profiles(struct up_server *u, const struct str *request, struct
 
 static void serve_calls(struct up_server *u)
 {
-	_cleanup_str_ struct str data = {};
+	_cleanup_str_ struct str data = {}, answer = {};
 	u32 kind;
 
 	while (message_receive(UP_CALLS_FD, MAX_CALL_BYTES, &kind, &data, NULL) == 0) {
@@ -150,11 +150,15 @@ static void serve_calls(struct up_server *u)
 
 		if (kind == UP_STOP)
 			return;
+		str_clear(&answer);
 		if (kind == UP_PROFILES)
 			r = store_profiles(u, &data, &d);
+		else if (kind == UP_SYNC)
+			r = server_sync(u->server, (const u8 *)str_get(&data), data.n, &answer, &d);
 		else if (kind == UP_RELOAD)
 			server_reload(u->server);
-		if (say(r, d.text) < 0)
+		if (r < 0 ? say(r, d.text, strlen(d.text)) < 0
+			  : say(0, str_get(&answer), answer.n) < 0)
 			return;
 	}
 }
@@ -230,8 +234,8 @@ int cmd_up_server(int argc, char **argv)
 	r = listen_to_agent(&u);
 	if (r == 0)
 		r = start(&u, &d);
-	if (r < 0 || say(0, "") < 0) {
-		(void)say(r, d.text);
+	if (r < 0 || say(0, "", 0) < 0) {
+		(void)say(r, d.text, strlen(d.text));
 		return 1;
 	}
 	serve_calls(&u);

@@ -23,6 +23,9 @@ const struct option exporting_options[] = {
 	OPTION_FLAG("no-symbols", 0, A, no_symbols,
 		    "send native frames as build-id and address, for a server that has the\n"
 		    "symbols (culprit symbols push); kernel and runtime frames keep names"),
+	OPTION_FLAG("no-tasks", 0, A, no_tasks,
+		    "do not ask destinations that are culprit servers for tasks, which profile\n"
+		    "slow requests of a service in detail"),
 	OPTION_STRING("labels", 0, "NAME=VALUE,...", A, labels,
 		      "add these attributes to all exported data"),
 	OPTION_STRING("host-root", 0, "DIR", A, host_root,

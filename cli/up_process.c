@@ -31,7 +31,7 @@
 #define FIRST_WAIT_S 1
 #define MAX_WAIT_S 60
 #define LONG_LIFE_S 60 /* who lived so long may be started again at once */
-#define MAX_ANSWER_BYTES 1024
+#define MAX_ANSWER_BYTES (sizeof(struct up_answer) + CONTROL_MAX_BYTES)
 
 struct up_process {
 	struct up_process_options o;
@@ -77,8 +77,11 @@ static void take_text(struct diag *d, int error, const char *text, size_t n)
 	(void)diag_set(d, error, "%s", i ? line : strerror(-error));
 }
 
-/* -ETIMEDOUT: nothing has come in time; -EPIPE: nothing will come. */
-static int read_answer(int fd, int timeout_ms, struct diag *reterr_diag)
+/*
+ * -ETIMEDOUT: nothing has come in time; -EPIPE: nothing will come. Appends the text of an answer
+ * without an error to `ret`; NULL: drops it.
+ */
+static int read_answer(int fd, int timeout_ms, struct str *ret, struct diag *reterr_diag)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 	_cleanup_str_ struct str text = {};
@@ -92,7 +95,7 @@ static int read_answer(int fd, int timeout_ms, struct diag *reterr_diag)
 		return -EPIPE;
 	memcpy(&a, text.data, sizeof(a));
 	if (a.error >= 0)
-		return 0;
+		return ret ? str_append(ret, text.data + sizeof(a), text.n - sizeof(a)) : 0;
 	take_text(reterr_diag, a.error, text.data + sizeof(a), text.n - sizeof(a));
 	return a.error == -EPIPE || a.error == -ETIMEDOUT ? -EIO : a.error;
 }
@@ -106,9 +109,9 @@ static int give_up_locked(struct up_process *p, struct diag *reterr_diag)
 	return diag_set(reterr_diag, -EAGAIN, "the server's process has ended");
 }
 
-static int wait_locked(struct up_process *p, struct diag *reterr_diag)
+static int wait_locked(struct up_process *p, struct str *ret, struct diag *reterr_diag)
 {
-	int r = read_answer(p->calls, ANSWER_MS, reterr_diag);
+	int r = read_answer(p->calls, ANSWER_MS, ret, reterr_diag);
 
 	p->is_owed = r == -ETIMEDOUT;
 	if (r == -ETIMEDOUT)
@@ -117,42 +120,48 @@ static int wait_locked(struct up_process *p, struct diag *reterr_diag)
 }
 
 static int call_locked(struct up_process *p, enum up_message kind, const void *data, size_t n,
-		       struct diag *reterr_diag)
+		       struct str *ret, struct diag *reterr_diag)
 {
 	struct diag late = {};
 
 	if (p->calls < 0)
 		return diag_set(reterr_diag, -EAGAIN, "the server's process is not there");
 	if (p->is_owed)
-		(void)wait_locked(p, &late);
+		(void)wait_locked(p, NULL, &late);
 	if (p->is_owed || p->calls < 0)
 		return diag_set(reterr_diag, -EAGAIN, "%s", late.text);
 	if (message_send(p->calls, kind, data, n, -1) < 0)
 		return give_up_locked(p, reterr_diag);
-	return wait_locked(p, reterr_diag);
+	return wait_locked(p, ret, reterr_diag);
 }
 
 static int call(struct up_process *p, enum up_message kind, const void *data, size_t n,
-		struct diag *reterr_diag)
+		struct str *ret, struct diag *reterr_diag)
 {
 	int r;
 
 	pthread_mutex_lock(&p->lock);
-	r = call_locked(p, kind, data, n, reterr_diag);
+	r = call_locked(p, kind, data, n, ret, reterr_diag);
 	pthread_mutex_unlock(&p->lock);
 	return r;
 }
 
 int up_process_give(struct up_process *p, const u8 *data, size_t n, struct diag *reterr_diag)
 {
-	return call(p, UP_PROFILES, data, n, reterr_diag);
+	return call(p, UP_PROFILES, data, n, NULL, reterr_diag);
+}
+
+int up_process_ask(struct up_process *p, const u8 *data, size_t n, struct str *ret,
+		   struct diag *reterr_diag)
+{
+	return call(p, UP_SYNC, data, n, ret, reterr_diag);
 }
 
 void up_process_reload(struct up_process *p)
 {
 	struct diag d = {};
 
-	if (call(p, UP_RELOAD, NULL, 0, &d) < 0)
+	if (call(p, UP_RELOAD, NULL, 0, NULL, &d) < 0)
 		log_warn("certificates are not read again: %s", d.text);
 }
 
@@ -298,7 +307,7 @@ static int await_start(struct up_process *p, int calls, struct diag *reterr_diag
 		if (poll(fds, 2, -1) < 0 && errno != EINTR)
 			return -errno;
 		if (fds[0].revents)
-			return read_answer(calls, 0, reterr_diag);
+			return read_answer(calls, 0, NULL, reterr_diag);
 		if (fds[1].revents)
 			r = answer_next(p);
 		if (r < 0)

@@ -5,8 +5,8 @@
  * (cmd_up_server.c), and starts it again when it ends. They speak through two sockets: on `calls`
  * the agent asks and the server answers, on `questions` the server asks and the agent answers.
  *
- * The agent believes nothing of what the server says: it reads numbers, bounded text, and nothing
- * else.
+ * The agent believes nothing of what the server says: it reads numbers, bounded text, and what
+ * lib/control reads of foreign servers, and nothing else.
  */
 #pragma once
 
@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "base/types.h"
 #include "cli/serving.h"
+#include "control/control.h"
 #include "sandbox/sandbox.h"
 
 /* The descriptors of the server's process. */
@@ -27,6 +28,7 @@ enum up_message {
 	UP_SOCKET = 1, /* u32: enum server_port; passes a listening socket; has no answer */
 	UP_START,      /* struct up_start, serving_write() */
 	UP_PROFILES,   /* an OTLP request */
+	UP_SYNC,       /* a SyncRequest; the answer's text is a SyncResponse (lib/control) */
 	UP_RELOAD,     /* certificates and tokens */
 	UP_STOP,       /* has no answer: the process ends */
 	/* The server's questions, answered likewise. */
@@ -73,5 +75,8 @@ int up_process_start(const struct up_process_options *o, struct diag *reterr_dia
 int up_process_keep(struct up_process *p, struct diag *reterr_diag);
 /* Any thread. -EAGAIN: no server takes it now. */
 int up_process_give(struct up_process *p, const u8 *data, size_t n, struct diag *reterr_diag);
+/* The same for a question, which is small; appends the answer, which is foreign. */
+int up_process_ask(struct up_process *p, const u8 *data, size_t n, struct str *ret,
+		   struct diag *reterr_diag);
 void up_process_reload(struct up_process *p);
 void up_process_stop(struct up_process *p);

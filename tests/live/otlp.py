@@ -213,13 +213,19 @@ class Request:
 
 # ---- the receiver ----
 
+CONTROL = "/culprit.control.v1.Control/Sync"
+
+
 class Receiver:
     """Answers POST /v1development/profiles with `status`, and keeps the requests that it answers with 200.
-    With a TLS context it keeps the client certificates, too."""
+    With a TLS context it keeps the client certificates, too.
+
+    Questions for tasks get the answer of `control` (a function of the question's body: a status and a body), by
+    default 404 as from a Collector; `asked` has the time of each."""
 
     def __init__(self, port=0, tls=None):
         self.bodies, self.decoded, self.status, self.headers, self.shown = [], [], 200, [], []
-        self.tls = tls
+        self.tls, self.asked, self.control = tls, [], lambda question: (404, b"")
         receiver = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -232,16 +238,23 @@ class Receiver:
                     body = gzip.decompress(body)
                 while receiver.status == "hang":
                     time.sleep(0.05)
+                if self.path == CONTROL:
+                    receiver.asked.append(time.monotonic())
+                    return self.answer(*receiver.control(body))
                 assert self.path == "/v1development/profiles"
                 if receiver.status == 200:
                     if tls:
                         receiver.shown.append(self.connection.getpeercert(binary_form=True))
                     receiver.headers.append(dict(self.headers))
                     receiver.bodies.append(body)
-                self.send_response(receiver.status)
+                return self.answer(receiver.status, b"")
+
+            def answer(self, status, body):
+                self.send_response(status)
                 self.send_header("Content-Type", "application/x-protobuf")
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
+                self.wfile.write(body)
 
             def log_message(self, *_):
                 pass
