@@ -152,8 +152,8 @@ static u32 note_failure(struct control_client *c, struct server *s, const struct
 
 	s->failures++;
 	if (s->state != SERVER_FAILS)
-		log_warn("%s: cannot ask for tasks: %s; asking again every %u s", s->url, a->error,
-			 MAX_RETRY_MS / 1000);
+		log_warn("%s: cannot ask for tasks: %s; asking again, after %u s at most", s->url,
+			 a->error, MAX_RETRY_MS / 1000);
 	s->state = SERVER_FAILS;
 	s->wait_ms = MIN(2 * s->wait_ms, (u32)MAX_RETRY_MS);
 	end_tasks_if_away(c, s);

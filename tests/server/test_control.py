@@ -110,7 +110,11 @@ def test_a_task_reaches_the_agent_and_its_report_the_server(server, way):
     told = agents(server, task)["web-1"]
     assert told["host_id"] == "id-of-web-1" and told["state"] == "refused" and told["processes"] == 7
     assert told["reason"] == "no room on this machine" and told["events"] == 20000
+    # One that was cancelled ends later: the answers to its last requests are still to come.
     admin(server, "POST", f"/api/v1/tasks/{task}/cancel")
+    [t] = map(decode, a.ask(question())[1][3])
+    assert t[2][0] == 2
+    admin(server, "DELETE", f"/api/v1/tasks/{task}")
     assert 3 not in a.ask(question())[1]
 
 
@@ -126,10 +130,11 @@ def test_a_restart_of_the_server_keeps_tasks_and_reports(serve, tmp_path):
     assert agents(s, task)["web-1"]["processes"] == 7
 
 
-def test_an_empty_question_is_one(server):
-    """Every field has its default: an agent without a name."""
-    status, answer = Grpc(server).ask(b"")
-    assert status == 0 and answer[2][0] >= 200
+@WAYS
+def test_an_agent_needs_a_name(server, way):
+    """An empty message is a question of nobody."""
+    status, why = way(server).ask(b"")
+    assert status == 3 and "needs a host" in why
 
 
 # ---- who may ask ----
