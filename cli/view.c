@@ -2,6 +2,7 @@
 #include "cli/view.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -57,12 +58,15 @@ static int pick_type(struct profile *p, const char *command, const char *path, c
 
 	for (u32 i = 0; i < p->n_types; i++) {
 		const char *name = profile_string(p, p->types[i].name);
+		const char *group = profile_string(p, p->types[i].group);
+		size_t n = *group && str_starts(type, group) ? strlen(group) : 0;
 
-		if (!strcmp(name, type)) {
+		/* "block:delay", where "delay" is of mutexes. */
+		if (!strcmp(name, n && type[n] == ':' ? type + n + 1 : type)) {
 			p->default_type = i;
 			return 0;
 		}
-		str_printf(&names, "%s%s", i ? ", " : "", name);
+		str_printf(&names, "%s%s%s%s", i ? ", " : "", group, *group ? ":" : "", name);
 	}
 	return cli_error(-1, "%s: %s has no sample type '%s'; it has: %s", command, path, type,
 			 str_get(&names));
@@ -79,6 +83,8 @@ int view_read(const char *command, char *const *paths, int n, const char *format
 
 		if (profile_read_file(paths[i], format, &p, &d) < 0)
 			return cli_error(-1, "%s: %s", command, d.text);
+		if (d.text[0]) /* what the reader left out */
+			fprintf(stderr, "culprit: %s: %s\n", command, d.text);
 		if (type && pick_type(p, command, paths[i], type) < 0)
 			return -1;
 		if (!all)

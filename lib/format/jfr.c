@@ -14,6 +14,15 @@
 #define EVENT_METADATA 0
 #define EVENT_POOL 1
 
+/*
+ * Keys are any 64-bit number; jdk.Deoptimization writes -1. A map lacks its two largest: they stand
+ * here for two keys that no writer counts up to.
+ */
+static u64 map_key(u64 key)
+{
+	return key ^ 1ULL << 63;
+}
+
 int jfr_damaged(const struct jfr_chunk *c, const struct buf *at, const char *what)
 {
 	return diag_set_at(c->diag, -EBADMSG, buf_offset(at), "JFR: %s", what);
@@ -55,6 +64,11 @@ struct jfr_class *jfr_class_by_name(const struct jfr_chunk *c, const char *name)
 		if (!strcmp(strtab_get(&c->strings, c->classes.data[i].name), name))
 			return &c->classes.data[i];
 	return NULL;
+}
+
+const char *jfr_class_name(const struct jfr_chunk *c, const struct jfr_class *k)
+{
+	return strtab_get(&c->strings, k->name);
 }
 
 const char *jfr_field_name(const struct jfr_chunk *c, const struct jfr_field *f)
@@ -201,7 +215,7 @@ int jfr_skip_field(struct jfr_chunk *c, struct buf *b, const struct jfr_field *f
 
 bool jfr_pooled(const struct jfr_chunk *c, const struct jfr_class *k, u64 key, struct buf *ret)
 {
-	u64 *offset = key < MAP_GONE_KEY ? map_get(&k->values, key) : NULL;
+	u64 *offset = map_key(key) < MAP_GONE_KEY ? map_get(&k->values, map_key(key)) : NULL;
 
 	if (!offset)
 		return false;
@@ -400,12 +414,12 @@ static int read_pool(struct jfr_chunk *c, struct buf *b)
 	for (u64 i = 0; i < n && r == 0; i++) {
 		u64 offset;
 
-		if (!step(c) || !jfr_integer(b, &key) || key >= MAP_GONE_KEY)
+		if (!step(c) || !jfr_integer(b, &key) || map_key(key) >= MAP_GONE_KEY)
 			return jfr_damaged(c, b, "a constant pool is cut off");
 		offset = (u64)(b->pos - c->all.pos);
 		/* The newest, which comes first, counts. */
-		if (!map_get(&k->values, key))
-			r = map_put(&k->values, key, offset);
+		if (!map_get(&k->values, map_key(key)))
+			r = map_put(&k->values, map_key(key), offset);
 		if (r == 0)
 			r = skip_value(c, b, class_id, 0);
 	}

@@ -61,6 +61,7 @@ int jfr_damaged(const struct jfr_chunk *c, const struct buf *at, const char *wha
 bool jfr_integer(struct buf *b, u64 *ret);
 struct jfr_class *jfr_class(const struct jfr_chunk *c, u64 id);
 struct jfr_class *jfr_class_by_name(const struct jfr_chunk *c, const char *name);
+const char *jfr_class_name(const struct jfr_chunk *c, const struct jfr_class *k);
 const char *jfr_field_name(const struct jfr_chunk *c, const struct jfr_field *f);
 /* Behind a field, or a value of a class. */
 int jfr_skip_field(struct jfr_chunk *c, struct buf *b, const struct jfr_field *f);

@@ -307,7 +307,7 @@ enum wait profile_wait(const struct profile *p, u32 thread)
 
 int profile_add_type(struct profile *p, const char *name, const char *unit)
 {
-	struct profile_type type;
+	struct profile_type type = {};
 	int r;
 
 	if (p->n_samples)
@@ -325,14 +325,20 @@ int profile_add_type(struct profile *p, const char *name, const char *unit)
 int profile_add_table_type(struct profile *p, enum sample_type type)
 {
 	const struct vocab_sample_type *row = vocab_sample_type(type);
+	int r = profile_add_type(p, row->name, row->unit);
 
-	return profile_add_type(p, row->name, row->unit);
+	if (r < 0 || vocab_find_sample_type(NULL, row->name, row->unit) == type)
+		return r;
+	return profile_add_string(p, row->profile, strlen(row->profile),
+				  &p->types[p->n_types - 1].group);
 }
 
 enum sample_type profile_table_type(const struct profile *p, u32 t)
 {
-	return vocab_find_sample_type(NULL, profile_string(p, p->types[t].name),
-				      profile_string(p, p->types[t].unit));
+	const struct profile_type *type = &p->types[t];
+
+	return vocab_find_sample_type(type->group ? profile_string(p, type->group) : NULL,
+				      profile_string(p, type->name), profile_string(p, type->unit));
 }
 
 u32 profile_find_type(const struct profile *p, enum sample_type type)
@@ -433,6 +439,31 @@ int profile_add_linked_sample(struct profile *p, u64 time_ns, u32 thread, u32 st
 int profile_add_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, const s64 *values)
 {
 	return profile_add_linked_sample(p, time_ns, thread, stack, 0, values);
+}
+
+void profile_drop_empty_types(struct profile *p)
+{
+	size_t from_size = profile_sample_size(p), to_size;
+	u32 keep[PROFILE_MAX_TYPES], n = 0;
+
+	for (u32 t = 0; t < p->n_types; t++)
+		if (p->index->abs_sum[t] || (!n && t + 1 == p->n_types))
+			keep[n++] = t;
+	for (u32 t = 0; t < n; t++)
+		p->types[t] = p->types[keep[t]];
+	p->n_types = n;
+	p->default_type = 0;
+	to_size = profile_sample_size(p);
+	for (size_t i = 0; i < p->n_samples; i++) {
+		const struct profile_sample *from = (void *)(p->samples + i * from_size);
+		struct profile_sample *to = (void *)(p->samples + i * to_size);
+		s64 values[PROFILE_MAX_TYPES];
+
+		for (u32 t = 0; t < n; t++)
+			values[t] = from->value[keep[t]];
+		memmove(to, from, sizeof(*to));
+		memcpy(to->value, values, n * sizeof(values[0]));
+	}
 }
 
 const char *profile_string(const struct profile *p, u32 id)
@@ -627,14 +658,34 @@ static int merge_samples(struct merge *m)
 	return r;
 }
 
+static int copy_string(struct profile *dst, const struct profile *src, u32 id, u32 *ret)
+{
+	const char *s = profile_string(src, id);
+
+	return profile_add_string(dst, s, strlen(s), ret);
+}
+
+static int copy_type(struct profile *dst, const struct profile *src, u32 t)
+{
+	const struct profile_type *from = &src->types[t];
+	struct profile_type *to = &dst->types[t];
+	int r = profile_add_type(dst, profile_string(src, from->name),
+				 profile_string(src, from->unit));
+
+	if (r == 0)
+		r = copy_string(dst, src, from->group, &to->group);
+	if (r == 0)
+		r = copy_string(dst, src, from->period_name, &to->period_name);
+	return r < 0 ? r : copy_string(dst, src, from->period_unit, &to->period_unit);
+}
+
 static int merge_types(struct profile *dst, const struct profile *src, struct diag *reterr_diag)
 {
 	int r = 0;
 
 	if (!dst->n_types && !dst->n_samples) {
 		for (u32 i = 0; i < src->n_types && r == 0; i++)
-			r = profile_add_type(dst, profile_string(src, src->types[i].name),
-					     profile_string(src, src->types[i].unit));
+			r = copy_type(dst, src, i);
 		dst->default_type = src->default_type;
 		return r;
 	}
@@ -646,6 +697,7 @@ static int merge_types(struct profile *dst, const struct profile *src, struct di
 		const struct profile_type *a = &dst->types[i], *b = &src->types[i];
 
 		if (strcmp(profile_string(dst, a->name), profile_string(src, b->name)) ||
+		    strcmp(profile_string(dst, a->group), profile_string(src, b->group)) ||
 		    strcmp(profile_string(dst, a->unit), profile_string(src, b->unit)))
 			return diag_set(reterr_diag, -EINVAL,
 					"values of %s in %s and of %s in %s do not add up",

@@ -21,7 +21,7 @@
 #include "base/vec.h"
 
 #define PROFILE_NONE (~0u) /* no such id */
-#define PROFILE_MAX_TYPES 8
+#define PROFILE_MAX_TYPES 24
 #define PROFILE_MAX_LABELS 128 /* of one resource */
 
 /* Paths of the mappings that stand for code of a kind that has no file. */
@@ -121,6 +121,11 @@ struct profile_sample {
 
 struct profile_type {
 	u32 name, unit; /* string ids, as in abi/tbl/sample_type.tbl */
+	/*
+	 * String ids; 0: unknown. What the store's name of the type begins with, where name and
+	 * unit do not tell ("block"), and the period of this type, where it is not the profile's.
+	 */
+	u32 group, period_name, period_unit;
 };
 
 /* How complete the samples are. Formats that can hold it carry it with the profile. */
@@ -218,6 +223,11 @@ int profile_add_note_stack(struct profile *p, const char *text, u32 *ret_stack);
 /* Appends a value type; -E2BIG after PROFILE_MAX_TYPES, -EBUSY once there are samples. */
 int profile_add_type(struct profile *p, const char *name, const char *unit);
 int profile_add_table_type(struct profile *p, enum sample_type type);
+/*
+ * Takes away the value types of which no sample has a value, but for one, and makes the first that
+ * is left the default. No sample may be added afterwards.
+ */
+void profile_drop_empty_types(struct profile *p);
 /* The row of value type `t`, SAMPLE_TYPE_N if the table has none. */
 enum sample_type profile_table_type(const struct profile *p, u32 t);
 /* The value type that is this row, or PROFILE_NONE. */

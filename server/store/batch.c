@@ -295,6 +295,8 @@ static const char *group_of_type(const struct profile *p, u32 t)
 	struct vocab_value_type types[PROFILE_MAX_TYPES + 1];
 	size_t n = 0;
 
+	if (p->types[t].group)
+		return profile_string(p, p->types[t].group);
 	types[n++] = (struct vocab_value_type){profile_string(p, p->types[t].name),
 					       profile_string(p, p->types[t].unit)};
 	if (strcmp(types[0].name, vocab_sample_type(SAMPLE_TYPE_SAMPLES)->name) != 0)
@@ -310,10 +312,13 @@ static const char *group_of_type(const struct profile *p, u32 t)
 static int make_type(struct store_batch *b, u32 t, const char *name, struct diag *reterr_diag)
 {
 	const struct profile *p = b->profile;
+	const struct profile_type *type = &p->types[t];
 	const char *part[5] = {
-		name && *name ? name : group_of_type(p, t), profile_string(p, p->types[t].name),
-		profile_string(p, p->types[t].unit),	    profile_string(p, p->period_name),
-		profile_string(p, p->period_unit),
+		name && *name ? name : group_of_type(p, t),
+		profile_string(p, type->name),
+		profile_string(p, type->unit),
+		profile_string(p, type->period_name ? type->period_name : p->period_name),
+		profile_string(p, type->period_name ? type->period_unit : p->period_unit),
 	};
 	char *out = b->types[t];
 	size_t n = 0;
@@ -397,7 +402,7 @@ static int take_sample(struct gather *g, const struct profile_sample *s)
 					 .time_ms = time_ms,
 					 .value = s->value[t]};
 		struct sort_key k = {
-			.a = (u64)g->b->series.data[at].service << 24 | (u64)t << 21 |
+			.a = (u64)g->b->series.data[at].service << 26 | (u64)t << 21 |
 			     time_ms / BLOCK_HOUR_MS,
 			.b = (u64)s->stack << 32 | at,
 			.c = (u32)(time_ms % BLOCK_HOUR_MS),

@@ -229,6 +229,7 @@ def recording(tmp_path_factory):
     (d / "profile.jfc").write_text(
         '<?xml version="1.0" encoding="UTF-8"?><configuration version="2.0"><event name="jdk.ExecutionSample">'
         '<setting name="enabled">true</setting><setting name="period">10 ms</setting></event>'
+        '<event name="jdk.ActiveSetting"><setting name="enabled">true</setting></event>'
         '<event name="jdk.NativeMethodSample"><setting name="enabled">true</setting>'
         '<setting name="period">10 ms</setting></event></configuration>')
     subprocess.run(["javac", "-encoding", "UTF-8", "-d", str(d), f"{HERE}/java/Recorded.java"], check=True,
@@ -276,10 +277,13 @@ def test_jfr(server, recording):
     assert any(k.count("Recorded.deep") > 90 for k in want)
     data = path.read_bytes()
     assert server.post("/api/v1/upload", data, labels="service.name=jvm").status == 200
-    assert clean(folded(server, "jvm")) == want
+    assert clean(folded(server, "jvm", "process_cpu:samples:count:cpu:nanoseconds")) == want
     assert server.post("/ingest", data, name="via.cpu", format="jfr").status == 200
-    assert clean(folded(server, "via")) == want
-    total = sum(want.values())
+    period = 10**7  # of recording()
+    for service in ("jvm", "via"):
+        assert clean(folded(server, service, "process_cpu:cpu:nanoseconds:cpu:nanoseconds")) == {
+            k: n * period for k, n in want.items()}
+    total = sum(want.values()) * period
     assert server.get("/api/v1/top", query='{service_name="jvm"}').json()["total"] == total
     threads = {v["name"] for v in server.get("/api/v1/label-values", label="thread.name").json()["values"]}
     assert threads >= {"main", "zweiter Fa\u0308den \u65e5\u672c"}
@@ -301,6 +305,77 @@ def test_jfr_lines(executable, recording, tmp_path):
             for e in events for f in e["values"]["stackTrace"]["frames"]
             if f["method"]["type"]["name"] == "Recorded"}
     assert want and want <= got
+
+
+# Event: its type in the store, the field that has the value, and the type of its number.
+JDK_EVENTS = {
+    "jdk.JavaMonitorEnter": ("mutex:delay:nanoseconds:mutex:count", "duration", "mutex:contentions:count:mutex:count"),
+    "jdk.ThreadPark": ("block:delay:nanoseconds:block:count", "duration", "block:contentions:count:block:count"),
+    "jdk.ObjectAllocationSample": ("memory:alloc_sample_bytes:bytes:space:bytes", "weight",
+                                   "memory:alloc_sample_objects:count:space:bytes"),
+    "jdk.ObjectAllocationInNewTLAB": ("memory:alloc_in_new_tlab_bytes:bytes:space:bytes", "tlabSize",
+                                      "memory:alloc_in_new_tlab_objects:count:space:bytes"),
+    "jdk.ObjectAllocationOutsideTLAB": ("memory:alloc_outside_tlab_bytes:bytes:space:bytes", "allocationSize",
+                                        "memory:alloc_outside_tlab_objects:count:space:bytes"),
+}
+
+
+def seconds(duration):
+    """Of ISO 8601: PT0.030123S, PT1M2.5S."""
+    m = re.fullmatch(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?", duration)
+    return sum(float(v or 0) * k for v, k in zip(m.groups(), (3600, 60, 1)))
+
+
+def jdk_events(path, name):
+    """Returns [(stack, value)] of a class of events, by the JDK's own tool."""
+    text = subprocess.run(["jfr", "print", "--json", "--stack-depth", "1000", "--events", name, str(path)],
+                          capture_output=True, text=True, check=True, timeout=300).stdout
+    field = JDK_EVENTS[name][1]
+    out = []
+    for e in json.loads(text)["recording"]["events"]:
+        v = e["values"][field]
+        one = {"values": {"stackTrace": e["values"]["stackTrace"] or {"frames": [], "truncated": False}}}
+        out.append((next(iter(expected_stacks([one]))), seconds(v) * 1e9 if field == "duration" else v))
+    return out
+
+
+def stored(server, service, type_):
+    types = {t["name"] for t in server.get("/api/v1/types", query=f'{{service_name="{service}"}}').json()["types"]}
+    return clean(folded(server, service, type_)) if type_ in types else collections.Counter()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", ["default", "profile", "tlab"])
+def test_jdk_settings(server, tmp_path, settings):
+    """What the JDK records with its own settings: running, waiting and allocating, each as its type with the values of `jfr print`."""
+    if not all(map(shutil.which, ("java", "jfr", "javac"))):
+        pytest.skip("no JDK with jfr here")
+    if settings == "tlab":
+        (tmp_path / "tlab.jfc").write_text('<?xml version="1.0" encoding="UTF-8"?><configuration version="2.0">' + "".join(
+            f'<event name="{e}"><setting name="enabled">true</setting><setting name="stackTrace">true</setting></event>'
+            for e in ("jdk.ObjectAllocationInNewTLAB", "jdk.ObjectAllocationOutsideTLAB", "jdk.Deoptimization"))
+            + "</configuration>")
+    out = tmp_path / "r.jfr"
+    subprocess.run(["javac", "-d", str(tmp_path), f"{HERE}/java/Contended.java"], check=True, timeout=300)
+    subprocess.run(["java", f"-XX:StartFlightRecording=filename={out},settings="
+                    + (f"{tmp_path}/tlab.jfc" if settings == "tlab" else settings), "-cp", str(tmp_path), "Contended", "4000"],
+                   check=True, capture_output=True, timeout=300)
+    service = f"jdk-{settings}"
+    assert server.post("/api/v1/upload", out.read_bytes(), labels=f"service.name={service}").status == 200
+    seen = 0
+    for name, (value_type, _, count_type) in JDK_EVENTS.items():
+        events = jdk_events(out, name)
+        values, counts = collections.Counter(), collections.Counter()
+        for stack, v in events:
+            values[stack] += v
+            counts[stack] += 1
+        got = stored(server, service, value_type)
+        assert stored(server, service, count_type) == clean(counts), name
+        want = {k: v for k, v in clean(values).items() if v >= 1}
+        assert set(got) == set(want), name
+        assert all(abs(got[k] - v) <= 1e-6 * v + counts[k] * 1000 for k, v in want.items()), name
+        seen += bool(events)
+    assert seen == (2 if settings == "tlab" else 3)
 
 
 @pytest.mark.slow
