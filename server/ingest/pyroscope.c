@@ -9,6 +9,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <jansson.h>
+
+#include "base/json.h"
 #include "base/pb.h"
 #include "base/pbjson.h"
 #include "base/text.h"
@@ -252,6 +255,48 @@ static int read_profile(struct request *q, const u8 *data, size_t n, struct prof
 	return r;
 }
 
+static int apply_name(struct profile *p, struct profile_type *t, const char *display)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		const struct vocab_sample_type *row = vocab_sample_type(kinds[i].type);
+
+		if (!strcmp(kinds[i].suffix, display) &&
+		    !strcmp(row->name, profile_string(p, t->name)))
+			return profile_add_string(p, row->profile, strlen(row->profile), &t->group);
+	}
+	return 0;
+}
+
+/*
+ * A client can name the types of its pprof file in the form's part sample_type_config:
+ * {"contentions": {"display-name": "block_count"}}. Go's profiles of blocking and of mutexes differ
+ * in nothing else.
+ */
+static int apply_config(struct request *q, const u8 *data, size_t n, struct profile *p)
+{
+	json_t *root = NULL;
+	const u8 *part;
+	size_t part_n;
+	int r;
+
+	if (!multipart_is(q->in->content_type) ||
+	    multipart_find(q->in->content_type, data, n, "sample_type_config", &part, &part_n) < 0)
+		return 0;
+	r = json_read((const char *)part, part_n, 0, &root, q->diag);
+	if (r < 0)
+		return r;
+	for (u32 i = 0; i < p->n_types && r == 0; i++) {
+		struct profile_type *t = &p->types[i];
+		json_t *e = json_object_get(root, profile_string(p, t->name));
+		const char *display = json_string_value(json_object_get(e, "display-name"));
+
+		if (display)
+			r = apply_name(p, t, display);
+	}
+	json_decref(root);
+	return r;
+}
+
 static int pyroscope(struct request *q, const u8 *data, size_t n)
 {
 	_cleanup_profile_ struct profile *p = NULL;
@@ -269,6 +314,8 @@ static int pyroscope(struct request *q, const u8 *data, size_t n)
 		r = ingest_decode(q->i, data, n, q->in->encoding, &own, &plain, &plain_n, q->diag);
 	if (r == 0)
 		r = read_profile(q, plain, plain_n, &p);
+	if (r == 0)
+		r = apply_config(q, plain, plain_n, p);
 	if (r < 0)
 		return r;
 	type = vocab_sample_type(q->kind->type);
