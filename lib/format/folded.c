@@ -380,6 +380,16 @@ static int read_line(struct folded_reader *f, const char *s, size_t n)
 	return r;
 }
 
+/* Text after a '#', without a count behind it; or a header with a number: "# interval: 100". */
+static bool is_comment(const char *s, size_t n)
+{
+	s64 count;
+	u32 fraction;
+
+	return s[0] == '#' && (!take_count(s, &n, &count, &fraction) ||
+			       (n > 2 && s[1] == ' ' && s[n - 1] == ':' && !memchr(s, ';', n)));
+}
+
 /* Cuts the next line off; false at the end. Empty lines and comments are passed over. */
 static bool next_line(const char **pos, const char *end, u64 *line, const char **ret_s,
 		      size_t *ret_n)
@@ -387,15 +397,13 @@ static bool next_line(const char **pos, const char *end, u64 *line, const char *
 	while (*pos < end) {
 		const char *s = *pos, *nl = memchr(s, '\n', (size_t)(end - s));
 		size_t n = (size_t)((nl ? nl : end) - s);
-		s64 count;
-		u32 fraction;
 
 		*pos = nl ? nl + 1 : end;
 		++*line;
 		while (n > 0 && (s[n - 1] == '\r' || s[n - 1] == ' ' || s[n - 1] == '\t'))
 			n--;
 		*ret_n = n;
-		if (!n || (s[0] == '#' && !take_count(s, &n, &count, &fraction)))
+		if (!n || is_comment(s, n))
 			continue;
 		*ret_s = s;
 		return true;

@@ -257,7 +257,7 @@ int profile_read_bytes(const char *name, const u8 *data, size_t n, const char *f
 	if (r < 0)
 		return diag_set(reterr_diag, r, "%s%s: %s", name, packed ? ", decompressed" : "",
 				inner.text[0] ? inner.text : strerror(-r));
-	return 0;
+	return inner.text[0] ? diag_set(reterr_diag, 0, "%s: %s", name, inner.text) : 0;
 }
 
 int profile_read_file(const char *path, const char *format_name, struct profile **ret,

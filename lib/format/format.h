@@ -40,7 +40,10 @@ const struct profile_format *profile_format_by_name(const char *name);
 const struct profile_format *profile_format_by_path(const char *path);
 /* The i-th of the table, NULL behind the last. */
 const struct profile_format *profile_format_at(size_t i);
-/* Reads a file ("-" = standard input) of any known format, told by content, at most 4 GiB. */
+/*
+ * Reads a file ("-" = standard input) of any known format, told by content, at most 4 GiB. After 0
+ * the diag may tell what was left out.
+ */
 int profile_read_file(const char *path, const char *format, struct profile **ret,
 		      struct diag *reterr_diag);
 /*

@@ -8,7 +8,8 @@
  *	(empty line)
  *
  * Only samples of the first event are taken, as their periods do not add up with those of others;
- * how many others there were goes into the title. See doc/format/perf-script.md.
+ * how many others there were goes into the title. Fields may come and go (`perf script -F`). A line
+ * that is damaged is left out, and the diag tells of it. See doc/format/perf-script.md.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -20,6 +21,8 @@
 /* perf prints addresses in the file where it knows the mapping, and else those of the process. */
 #define FILE_ADDRESS_LIMIT (1ULL << 40)
 #define KERNEL_START 0xffff000000000000ULL
+#define RECORD "PERF_RECORD_"
+#define CUT_NOTE "[truncated: a damaged line of perf script]"
 
 struct text {
 	const char *s;
@@ -31,7 +34,8 @@ struct header {
 	u32 pid, tid; /* pid 0: not printed */
 	u64 time_ns;
 	s64 period;
-	struct text rest; /* a frame on the same line, when perf recorded no stacks */
+	struct text rest; /* the event's own text, or a frame, when perf recorded no stacks */
+	bool record;	  /* no sample: a record of the file, such as PERF_RECORD_MMAP2 */
 };
 
 struct perf_reader {
@@ -41,12 +45,16 @@ struct perf_reader {
 	struct map frames; /* string id of the line's text → frame id + 1, 0 = leave out */
 	vec(u32) ids;	   /* of the sample at hand, leaf first */
 	bool open;	   /* a header was read, its sample not yet added */
-	bool skip;	   /* it is of another event */
+	bool lost;	   /* the header was damaged */
+	bool skip;	   /* it is of another event, or no sample */
 	u32 thread;
 	s64 period;
 	u32 event; /* string id of the first event */
 	u64 skipped;
 	u64 first_ns, last_ns;
+	u64 taken;		   /* samples */
+	u64 damaged, damaged_line; /* lines; the first of them */
+	const char *damage;	   /* what is wrong with it */
 };
 
 static void reader_deinit(struct perf_reader *f)
@@ -152,7 +160,16 @@ static bool is_cpu(struct text w)
 	       take_digits(from(w, 1), &cpu) == w.n - 2;
 }
 
-/* What stands behind the ids: [cpu] and time, one of them at least. */
+/* The flags of `-F misc`: "K", "UE". */
+static bool is_misc(struct text w)
+{
+	for (size_t i = 0; i < w.n; i++)
+		if (!isupper((u8)w.s[i]))
+			return false;
+	return w.n <= 4;
+}
+
+/* What stands behind the ids: [cpu], flags and time; the cpu or the time at least. */
 static bool parse_when(struct text *t, u64 *ret_ns)
 {
 	struct text rest = *t, w;
@@ -166,6 +183,8 @@ static bool parse_when(struct text *t, u64 *ret_ns)
 		if (!take_word(&rest, &w))
 			return true;
 	}
+	if (is_misc(w) && !take_word(&rest, &w))
+		return cpu;
 	time = parse_time(w, ret_ns);
 	if (time)
 		*t = rest;
@@ -186,6 +205,7 @@ static void parse_event(struct text t, struct header *h)
 		if (!take_word(&t, &w))
 			return;
 	}
+	h->record = w.n > strlen(RECORD) && !memcmp(w.s, RECORD, strlen(RECORD));
 	if (w.s[w.n - 1] == ':') {
 		h->event = (struct text){w.s, w.n - 1};
 		h->rest = trim(t);
@@ -194,9 +214,9 @@ static void parse_event(struct text t, struct header *h)
 
 /*
  * The name of a process may hold spaces and digits: it ends before the first word that is an id
- * and has a cpu or a time behind it.
+ * and has a cpu or a time behind it; without these (-F comm,pid,event) an event.
  */
-static bool parse_header(struct text line, struct header *ret)
+static bool parse_header_as(struct text line, bool timed, struct header *ret)
 {
 	struct header h = {};
 	struct text rest = line = trim(line), w;
@@ -205,14 +225,21 @@ static bool parse_header(struct text line, struct header *ret)
 		struct text behind = rest;
 
 		if (w.s == line.s || !parse_ids(w, &h.pid, &h.tid) ||
-		    !parse_when(&behind, &h.time_ns))
+		    (timed && !parse_when(&behind, &h.time_ns)))
 			continue;
 		h.comm = trim((struct text){line.s, (size_t)(w.s - line.s)});
 		parse_event(behind, &h);
+		if (!timed && !h.event.n)
+			continue;
 		*ret = h;
 		return true;
 	}
 	return false;
+}
+
+static bool parse_header(struct text line, struct header *ret)
+{
+	return parse_header_as(line, true, ret) || parse_header_as(line, false, ret);
 }
 
 /* ---- frames ---- */
@@ -367,30 +394,75 @@ static int make_frame(struct perf_reader *f, u64 address, struct text sym, struc
 	return r;
 }
 
+/* "addr symbol+0x1 (file)"; without the file where -F leaves it out. */
+static bool parse_frame(struct text t, u64 *ret_address, struct text *ret_sym,
+			struct text *ret_file)
+{
+	struct text word;
+
+	if (!take_word(&t, &word) || !parse_address(word, ret_address))
+		return false;
+	if (split_file(t, ret_sym, ret_file))
+		return true;
+	*ret_sym = trim(t);
+	*ret_file = (struct text){};
+	return ret_sym->n;
+}
+
+/*
+ * What stands below a frame: with -F +srcline "file:line", or "file[address]" where that is not
+ * known; with -F +insn "insn: 89 c2".
+ */
+static bool is_remark(struct text t)
+{
+	const char *colon = memrchr(t.s, ':', t.n), *bracket = memrchr(t.s, '[', t.n);
+	struct text digits = colon ? from(t, (size_t)(colon + 1 - t.s)) : (struct text){};
+	u64 number;
+
+	if ((digits.n && take_digits(digits, &number) == digits.n) ||
+	    (t.n > 5 && !memcmp(t.s, "insn:", 5)))
+		return true;
+	return bracket && t.s[t.n - 1] == ']' &&
+	       parse_address((struct text){bracket + 1, (size_t)(t.s + t.n - 2 - bracket)},
+			     &number);
+}
+
+static void damage(struct perf_reader *f, const char *what)
+{
+	if (f->damaged++)
+		return;
+	f->damaged_line = f->line;
+	f->damage = what;
+}
+
+/* Says in the stack that frames are missing. */
+static int cut_stack(struct perf_reader *f)
+{
+	u32 id;
+	int r;
+
+	damage(f, "is no stack frame");
+	r = profile_add_note(f->p, CUT_NOTE, &id);
+	return r < 0 ? r : vec_push(&f->ids, id);
+}
+
 static int add_frame(struct perf_reader *f, struct text line)
 {
-	struct text rest = trim(line), word, sym, file;
+	struct text rest = trim(line), sym, file;
 	u64 address, made = 0, *known;
 	u32 key;
-	int r = profile_add_string(f->p, rest.s, rest.n, &key);
+	int r;
 
-	if (r < 0 || f->skip)
+	if (f->skip)
+		return 0;
+	r = profile_add_string(f->p, rest.s, rest.n, &key);
+	if (r < 0)
 		return r;
 	known = map_get(&f->frames, key);
 	if (known)
 		return *known ? vec_push(&f->ids, (u32)*known - 1) : 0;
-	if (!take_word(&rest, &word) || !parse_address(word, &address) ||
-	    !split_file(rest, &sym, &file)) {
-		u64 number;
-		const char *colon = memrchr(line.s, ':', line.n);
-
-		/* -F +srcline puts file:line below a frame. */
-		if (colon && take_digits(from(line, (size_t)(colon + 1 - line.s)), &number) ==
-				     line.n - (size_t)(colon + 1 - line.s))
-			return 0;
-		return diag_set(f->diag, -EBADMSG, "perf script: line %llu is no stack frame",
-				f->line);
-	}
+	if (!parse_frame(rest, &address, &sym, &file))
+		return is_remark(rest) ? 0 : cut_stack(f);
 	r = make_frame(f, address, sym, file, &made);
 	if (r == 0)
 		r = map_put(&f->frames, key, made);
@@ -438,6 +510,7 @@ static int finish_sample(struct perf_reader *f)
 		r = profile_add_stack(f->p, f->ids.data, f->ids.n, &stack);
 	if (r == 0)
 		r = profile_add_sample(f->p, 0, f->thread, stack, values);
+	f->taken++;
 	if (r == -ERANGE)
 		return diag_set(f->diag, r, "perf script: periods add up to more than 63 bits");
 	return r;
@@ -468,9 +541,16 @@ static int first_sample(struct perf_reader *f, const struct header *h)
 static int start_sample(struct perf_reader *f, const struct header *h)
 {
 	struct profile_thread t = {.pid = h->pid, .tid = h->tid};
+	struct text sym, file;
+	u64 address;
 	u32 event;
 	int r = 0;
 
+	if (h->record) {
+		f->open = true;
+		f->skip = true;
+		return 0;
+	}
 	if (!f->p->n_types)
 		r = first_sample(f, h);
 	if (r == 0)
@@ -488,7 +568,10 @@ static int start_sample(struct perf_reader *f, const struct header *h)
 	f->skipped += f->skip;
 	f->period = MAX(h->period, (s64)0);
 	f->last_ns = MAX(f->last_ns, h->time_ns);
-	return h->rest.n ? add_frame(f, h->rest) : 0;
+	/* Else it is the text of a tracepoint. */
+	return h->rest.n && parse_frame(h->rest, &address, &sym, &file) && file.n
+		       ? add_frame(f, h->rest)
+		       : 0;
 }
 
 static int read_line(struct perf_reader *f, struct text line)
@@ -499,18 +582,22 @@ static int read_line(struct perf_reader *f, struct text line)
 		return finish_sample(f);
 	if (line.s[0] == '#')
 		return 0;
-	if (memchr(line.s, '\0', line.n))
-		return diag_set(f->diag, -EBADMSG, "perf script: line %llu has a NUL byte in it",
-				f->line);
+	if (memchr(line.s, '\0', line.n)) {
+		damage(f, "has a NUL byte in it");
+		return 0;
+	}
 	if (f->open && isspace((u8)line.s[0])) {
 		/* Old versions of perf indent the header as well. */
 		if (line.s[0] == '\t' || !parse_header(line, &h))
 			return add_frame(f, line);
+	} else if (isspace((u8)line.s[0]) && f->lost) {
+		return 0; /* a frame of a sample that is lost */
 	} else if (!parse_header(line, &h)) {
-		return diag_set(f->diag, -EBADMSG,
-				"perf script: line %llu is no sample: comm pid [cpu] time: event:",
-				f->line);
+		damage(f, "is no sample: comm pid [cpu] time: event:");
+		f->lost = true;
+		return finish_sample(f);
 	}
+	f->lost = false;
 	if (finish_sample(f) < 0)
 		return -EBADMSG;
 	return start_sample(f, &h);
@@ -532,8 +619,16 @@ static int finish(struct perf_reader *f)
 {
 	_cleanup_str_ struct str title = {};
 
+	/* Of a text that is mostly damage nothing is believed. */
+	if (f->damaged && 2 * f->damaged > f->taken)
+		return diag_set(f->diag, -EBADMSG, "perf script: line %llu %s", f->damaged_line,
+				f->damage);
 	if (!f->p->n_samples)
 		return diag_set(f->diag, -EBADMSG, "perf script: no samples in it");
+	if (f->damaged)
+		(void)diag_set(f->diag, 0,
+			       "perf script: line %llu %s; damaged lines left out: %llu",
+			       f->damaged_line, f->damage, f->damaged);
 	if (f->last_ns > f->first_ns)
 		f->p->duration_ns = f->last_ns - f->first_ns;
 	if (f->skipped) {
@@ -570,13 +665,20 @@ int perf_script_read(const u8 *data, size_t n, struct profile **ret, struct diag
 
 int perf_script_probe(const u8 *data, size_t n)
 {
-	struct text all = {(const char *)data, n}, line;
+	struct text all = {(const char *)data, n}, line, sym, file;
 	struct header h;
+	u64 address;
 
 	for (int i = 0; i < 200 && next_line(&all, &line); i++) {
 		if (!trim(line).n || line.s[0] == '#')
 			continue;
-		return parse_header(line, &h) ? 80 : 0;
+		if (parse_header_as(line, true, &h))
+			return 80;
+		/* Without a time the line is a sample only if a stack follows. */
+		return parse_header_as(line, false, &h) && next_line(&all, &line) &&
+				       parse_frame(line, &address, &sym, &file)
+			       ? 80
+			       : 0;
 	}
 	return 0;
 }

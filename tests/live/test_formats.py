@@ -297,6 +297,25 @@ def test_perf_script_is_read_without_loss(run, perf_text):
     assert report.stdout.startswith(f"{len(periods):,} samples over ")
 
 
+@pytest.mark.parametrize("options", [
+    ["-F", "comm,pid,tid,event,ip,sym,dso"], ["-F", "comm,tid,time,event,ip,sym,dso"], ["-F", "comm,tid,event,ip,sym"],
+    ["-F", "+srcline"], ["-F", "+misc"], ["-F", "+insn"], ["-F", "-dso"], ["-F", "-time"], ["--show-mmap-events"],
+    ["--show-task-events"]], ids=" ".join)
+def test_perf_script_with_other_fields(run, perf_text, options):
+    """Each sample is read whatever perf prints of it, and nothing else is a sample."""
+    path, fields = perf_text
+    text = subprocess.run([shutil.which("perf"), "script", "-i", path.parent / "perf.data", *options], capture_output=True,
+                          text=True, timeout=60)
+    if text.returncode or not text.stdout:
+        pytest.skip(f"this perf does not print {options[-1]}")
+    other = path.parent / "other.txt"
+    other.write_text(text.stdout)
+    done = run("report", "--no-tree", "-n", "1", other)
+    samples = sum(1 for line in fields.splitlines() if line.strip())
+    assert done.stdout.startswith(f"{samples:,} samples"), done.stdout + done.stderr
+    assert "damaged" not in done.stderr
+
+
 def test_perf_script_leaves_are_those_that_perf_counts(run, perf_text):
     """Compares the leaves in perf's text, counted by a parser of a few lines, with culprit's table."""
     path, _ = perf_text

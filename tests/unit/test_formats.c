@@ -341,11 +341,56 @@ Test(perf_script, damage_is_told)
 {
 	assert_says(perf_script_read, "a 5 [0] 1.5: 1 cycles:\n\tzz f (x)\n",
 		    "perf script: line 2 is no stack frame");
-	assert_says(perf_script_read, "a 5 [0] 1.5: 1 cycles:\n\t12 f\n",
+	assert_says(perf_script_read, "a 5 [0] 1.5: 1 cycles:\n\t12\n",
 		    "perf script: line 2 is no stack frame");
 	assert_says(perf_script_read, "hello world\n",
 		    "perf script: line 1 is no sample: comm pid [cpu] time: event:");
 	assert_says(perf_script_read, "# only\n# comments\n", "perf script: no samples in it");
+}
+
+/* perf prints what -F asks for. */
+Test(perf_script, fields_come_and_go)
+{
+	_cleanup_profile_ struct profile *p = read_text(
+		perf_script_read,
+		"a 5/6 [000] K  1.5: sched:sched_switch: prev_comm=a prev_pid=5 ==> next_pid=7\n"
+		"\tffffffff81000000 schedule+0x1 ([kernel.kallsyms])\n"
+		"  [kernel.kallsyms][ffffffff81000000]\n"
+		"\t12 f+0x1 (/bin/a)\n  a.c:12\n\n"
+		"b 7 sched:sched_switch: prev_comm=b (x)\n"
+		"\t13 g+0x3\n\t14 main\n\n");
+
+	assert_folded(p, NULL, "a;f;schedule_[k] 1\nb;main;g 1\n");
+}
+
+Test(perf_script, records_are_no_samples)
+{
+	_cleanup_profile_ struct profile *p = read_text(
+		perf_script_read,
+		"swapper 0 [000] 0.000000: PERF_RECORD_MMAP -1/0: [0xffffffff81000000(0x1000) @ 0]: x "
+		"[kernel.kallsyms]_text\n"
+		"a 5/5 [000] 1.0: PERF_RECORD_MMAP2 5/5: [0x400000(0x1000) @ 0 08:01 1 1]: r-xp /bin/a\n"
+		"a 5/5 [000] 1.1: 250000 cycles:\n\t12 f+0x1 (/bin/a)\n\n"
+		"a 5/5 [000] 1.2: PERF_RECORD_COMM: b:5/5\n"
+		"a 5/5 [000] 1.3: 250000 cycles:\n\t13 g+0x1 (/bin/a)\n\n");
+
+	assert_folded(p, NULL, "a;f 250000\na;g 250000\n");
+	cr_assert_str_empty(profile_string(p, p->title));
+}
+
+Test(perf_script, the_rest_is_read)
+{
+	const char *text = "a 5 [0] 1.5: cycles:\n\t12 f+0x1 (/bin/a)\n\t13 main+0x1 (/bin/a)\n\n"
+			   "a 5 [0] 1.6: cycles:\n\t12 f+0x1 (/bin/a)\n\t13 main+0x1 (/bin/a)\n\n"
+			   "a 5 [0] 1.7: cycles:\n\t12 f+0x1 (/bin/a)\n\t13 main+0x1 (/bin/a)\n\n"
+			   "a 5 [0] 1.8: cycles:\n\t12 f+0x1 (/bin/a)\n\t13";
+	_cleanup_profile_ struct profile *p = NULL;
+	struct diag d = {};
+
+	cr_assert_eq(perf_script_read((const u8 *)text, strlen(text), &p, &d), 0);
+	cr_assert_str_eq(d.text,
+			 "perf script: line 15 is no stack frame; damaged lines left out: 1");
+	assert_folded(p, NULL, "a;[truncated: a damaged line of perf script];f 1\na;main;f 3\n");
 }
 
 Test(perf_script, is_told_from_folded)
