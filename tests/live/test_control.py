@@ -141,6 +141,9 @@ def test_no_tasks(culprit, tmp_path):
 
 # ---- culprit's server ----
 
+WAYS = pytest.mark.parametrize("way", ["otlp", pytest.param("otlp+http", marks=pytest.mark.slow)])
+
+
 class Server(Up):
     """A `culprit server` whose ports stay over restarts."""
 
@@ -192,7 +195,7 @@ def wait_for_report(server, task, what, since_ms=0):
     return told
 
 
-@pytest.mark.parametrize("way", ["otlp", "otlp+http"])
+@WAYS
 def test_a_task_goes_to_the_agent_and_its_state_to_the_server(culprit, tmp_path, way):
     """The server starts again in between, and then the agent."""
     with Server(culprit, tmp_path) as server:
@@ -219,6 +222,7 @@ def test_a_task_goes_to_the_agent_and_its_state_to_the_server(culprit, tmp_path,
             agent.end()
 
 
+@pytest.mark.slow
 def test_a_server_that_has_lost_its_data(culprit, tmp_path):
     """The cursor of the agent is of another time; the server's tasks reach it nevertheless."""
     with Server(culprit, tmp_path) as server, \
@@ -233,7 +237,7 @@ def test_a_server_that_has_lost_its_data(culprit, tmp_path):
         agent.end()
 
 
-@pytest.mark.parametrize("way", ["otlp", "otlp+http"])
+@WAYS
 def test_with_tls_and_a_token_of_this_host(culprit, tmp_path, way):
     def openssl(*args):
         subprocess.run(["openssl", *args], cwd=tmp_path, check=True, capture_output=True, timeout=120)
