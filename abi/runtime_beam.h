@@ -40,31 +40,41 @@ enum beam_frame {
 #define BEAM_REG_PROCESS 16
 #define BEAM_REG_NAME 32
 
+/* A function of the binary, by svmas; start == end: there is no such function. */
+struct beam_part {
+	__u32 start, end;
+};
+static inline int beam_in(const struct beam_part *part, __u64 svma)
+{
+	return svma >= part->start && svma < part->end;
+}
+
 /* C functions that run an Erlang function that is written in C. */
 #define BEAM_MAX_CALLS 4
 
-/* Overlays struct runtime_binary. Addresses are svma; start == end: there is no such function. */
-struct beam_binary {
-	struct runtime_range dirty;    /* the loop of a dirty scheduler */
-	struct runtime_range schedule; /* chooses the next process: no process runs */
-	struct runtime_range calls[BEAM_MAX_CALLS];
-};
-_Static_assert(sizeof(struct beam_binary) <= sizeof(struct runtime_binary), "room");
+#define BEAM_MAX_LOADS 2
 
 /* Overlays struct runtime_process.room. */
 struct beam_process {
-	struct runtime_range shared;	/* avma of JIT code that belongs to no module */
-	__u64 normal_exit;		/* the return address of a process's first function */
-	__u64 caller;			/* the return address of a scheduler's loop; 0: unknown */
-	struct runtime_chain scheduler; /* the thread's ErtsSchedulerData */
-	__u32 registers;		/* bytes that a scheduler's loop reserves on the C stack */
-	__u16 current;			/* ErtsSchedulerData → Process */
-	__u16 stop;			/* in Process: top of the Erlang stack */
+	struct runtime_range shared; /* avma of JIT code that belongs to no module */
+	__u64 normal_exit;	     /* the return address of a process's first function */
+	struct beam_part dirty;	     /* the loop of a dirty scheduler */
+	struct beam_part schedule;   /* chooses the next process: no process runs */
+	struct beam_part calls[BEAM_MAX_CALLS];
+	/* Offsets of the loads from the thread pointer to the thread's ErtsSchedulerData. */
+	__s32 scheduler[BEAM_MAX_LOADS];
+	__u32 caller;	     /* svma: the return address of a scheduler's loop; 0: unknown */
+	__u16 caller_fp;     /* frame pointer of that caller - its sp; 0: it has none */
+	__u16 registers;     /* bytes that a scheduler's loop reserves on the C stack */
+	__u16 current;	     /* ErtsSchedulerData → Process */
+	__u16 stop;	     /* in Process: top of the Erlang stack */
 	__u16 heap;	     /* in Process: start of the heap; the next word is its end */
 	__u16 initial;	     /* in Process: an MFA; the next word points to the current MFA */
 	__u16 registered;    /* in Process: pointer to struct reg_proc, or 0 */
+	__u8 n_loads;	     /* in `scheduler` */
 	__u8 frame_pointers; /* Erlang frames have a saved frame pointer */
 	__u8 c_stack;	     /* displacement by which JIT code switches to the C stack */
+	__u8 pad[3];
 };
 _Static_assert(sizeof(struct beam_process) <= sizeof(((struct runtime_process *)0)->room), "room");
 

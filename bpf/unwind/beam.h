@@ -59,7 +59,6 @@ struct beam_env {
 	struct beam_buffer *f;
 	struct beam_walk *w;
 	const struct beam_process *p;
-	const struct beam_binary *b;
 	__u64 bias;
 };
 
@@ -67,7 +66,6 @@ struct beam_env {
 static __always_inline bool beam_env(struct beam_env *ret)
 {
 	const struct runtime_process *p;
-	const struct runtime_binary *b;
 	__u32 level = scratch_level();
 
 	ret->s = scratch_get();
@@ -75,12 +73,10 @@ static __always_inline bool beam_env(struct beam_env *ret)
 	if (!ret->s || !ret->f)
 		return false;
 	p = runtime_process(ret->s, RUNTIME_BEAM);
-	b = p ? runtime_binary(p) : NULL;
-	if (!b)
+	if (!p)
 		return false;
 	ret->w = (struct beam_walk *)runtime_state(ret->s, RUNTIME_BEAM);
 	ret->p = (const struct beam_process *)p->room;
-	ret->b = (const struct beam_binary *)b->room;
 	ret->bias = p->bias;
 	return true;
 }
@@ -261,8 +257,10 @@ static __always_inline int beam_enter(const struct beam_env *e, __u64 process, _
 /* The Erlang process that the thread runs; 0: none. */
 static __always_inline __u64 beam_current(const struct beam_env *e)
 {
-	__u64 scheduler = runtime_follow(&e->p->scheduler, e->s->first.tls);
+	__u64 scheduler = runtime_word(e->s->first.tls + (__u64)(__s64)e->p->scheduler[0]);
 
+	if (e->p->n_loads > 1 && scheduler)
+		scheduler = runtime_word(scheduler + (__u64)(__s64)e->p->scheduler[1]);
 	return scheduler ? runtime_word(scheduler + e->p->current) : 0;
 }
 
@@ -300,14 +298,17 @@ static __always_inline int beam_kept_in_fp(const struct beam_env *e, __u64 pc)
  */
 static __always_inline int beam_scheduler(const struct beam_env *e)
 {
-	__u64 at = e->s->walk.regs.sp + e->p->registers, words[8] = {};
+	__u64 at = e->s->walk.regs.sp + e->p->registers, words[8] = {}, sp;
 
 	if (!e->p->caller || !e->p->registers ||
 	    bpf_probe_read_user(words, sizeof(words), (const void *)at) < 0)
 		return STOP_NO_TABLE;
 	for (__u64 i = 1; i < 8; i += 2)
-		if (words[i] == e->p->caller)
-			return runtime_return(e->s, words[i], at + i * 8 + 8, 0);
+		if (words[i] == e->bias + e->p->caller) {
+			sp = at + i * 8 + 8;
+			return runtime_return(e->s, words[i], sp,
+					      e->p->caller_fp ? sp + e->p->caller_fp : 0);
+		}
 	return STOP_NO_TABLE;
 }
 
@@ -395,12 +396,12 @@ static __always_inline int beam_dirty(const struct beam_env *e, __u64 svma)
 /* Notes what a C frame says about the Erlang frames that follow. */
 static __always_inline int beam_c(const struct beam_env *e, __u64 svma)
 {
-	if (runtime_in(&e->b->schedule, svma))
+	if (beam_in(&e->p->schedule, svma))
 		e->w->scheduling = 1;
 	for (__u64 i = 0; i < BEAM_MAX_CALLS; i++)
-		if (runtime_in(&e->b->calls[i], svma))
+		if (beam_in(&e->p->calls[i], svma))
 			e->w->called = 1;
-	if (runtime_in(&e->b->dirty, svma) && !e->w->scheduling && !e->s->walk.regs.exact)
+	if (beam_in(&e->p->dirty, svma) && !e->w->scheduling && !e->s->walk.regs.exact)
 		return beam_dirty(e, svma);
 	return RUNTIME_NATIVE;
 }

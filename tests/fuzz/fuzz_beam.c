@@ -5,7 +5,8 @@
  * chooses a layout and damages the file or the memory:
  *
  *	u8	layout
- *	u8	bit 0: the file is damaged, else the memory; bit 1: before the layout is found
+ *	u8	bit 0: the file is damaged, else the memory; bit 1: before the layout is found;
+ *		bit 2: the binary exports no variables
  *	{u16 index of a word, u64 its new value} …
  */
 #include <stdint.h>
@@ -103,14 +104,16 @@ static void use(const struct vm *v)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	const struct beam_variant *variant;
 	struct str file;
 	struct vm v;
 
 	if (size < 2)
 		return 0;
-	if (!beam_build(&beam_variants[data[0] % ARRAY_SIZE(beam_variants)]))
+	variant = &beam_variants[data[0] % ARRAY_SIZE(beam_variants)];
+	if (!beam_build(variant))
 		abort();
-	beam_write_file(EM_X86_64, true, NULL, &file);
+	beam_write_file(EM_X86_64, true, NULL, data[1] & 4 ? variant : NULL, &file);
 	if (data[1] & 1)
 		change((u8 *)file.data, file.n, data + 2, size - 2);
 	vm_open(&v, &file);

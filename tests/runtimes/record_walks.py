@@ -63,6 +63,7 @@ WALKS = {
     "perl": (PERL, ["/usr/bin/perl"], []),
     "beam-25": (BEAM, erlang("bookworm"), ["+S", "1"]),
     "beam-27": (BEAM, erlang("trixie"), ["+S", "1"]),
+    "beam-29": (BEAM, erlang("sid"), ["+S", "1"]),
 }
 # Frames of a program that are not part of the chain.
 OTHERS = ("<module>", "(anonymous)", "<main>", "sort_by", "each")

@@ -18,6 +18,7 @@
 
 #include "agent/runtime/beam/beam.h"
 #include "base/str.h"
+#include "cfiwriter.h"
 #include "elfwriter.h"
 
 #define BEAM_IMAGE 0x320000000000ULL
@@ -29,6 +30,13 @@ enum beam_place {
 	BEAM_GET = 0x100,      /* erts_get_scheduler_data */
 	BEAM_LOOP = 0x140,     /* process_main, and its call */
 	BEAM_SPECIFIC = 0x180, /* pthread_getspecific of glibc */
+	/* Functions of a bare binary, of 16 bytes each from BEAM_PARTS on. */
+	BEAM_TYPE = 0x200,   /* enif_thread_type */
+	BEAM_ALIVE = 0x240,  /* enif_is_process_alive */
+	BEAM_LENGTH = 0x250, /* enif_get_atom_length */
+	BEAM_DIRTY = 0x280,  /* the loop of dirty schedulers */
+	BEAM_CALLER = 0x2c0, /* calls process_main */
+	BEAM_PARTS = 0x300,  /* erts_schedule, BIF, NIF, dirty BIF, dirty NIF */
 	BEAM_STRINGS = 0x400,
 	BEAM_VARIABLES = 0x1000,
 	BEAM_CODE_INDEX = 0x1000,
@@ -49,6 +57,7 @@ enum beam_place {
 	BEAM_REG_PROCS = 0x6400, /* struct reg_proc of two processes */
 	BEAM_SCHEDULER = 0x7000, /* three of SCHEDULER_BYTES */
 	BEAM_PROCESS = 0x9000,	 /* BEAM_N_PROCESSES of PROCESS_BYTES */
+	BEAM_STACK = 0xa000,	 /* C stack of the first scheduler */
 	BEAM_HEAPS = 0xd000,
 	BEAM_PROCESS_TABLE = 0x10000, /* 64 KiB */
 	BEAM_JIT = 0x20000,
@@ -212,6 +221,39 @@ static inline void beam_build_jit(void)
 	beam_u64(BEAM_NORMAL_EXIT, BEAM_IMAGE + BEAM_JIT + 0x200);
 }
 
+/* A call by way of the cell `i`, which has the address of the part `i`. */
+static inline void beam_call_part(u64 place, u32 i)
+{
+	u64 cell = BEAM_JIT + 0x700 + 8ULL * i;
+	s32 to = (s32)(cell - (place + 6));
+
+	memcpy(beam_at(place), "\xff\x15", 2);
+	memcpy(beam_at(place + 2), &to, sizeof(to));
+	beam_u64(cell, BEAM_IMAGE + BEAM_PARTS + 16ULL * i);
+}
+
+/* What code and data of a process show of a bare binary. */
+static inline void beam_build_bare(void)
+{
+	static const u8 index[] = {0x48, 0xbf, [10] = 0xbe, 3,	  [15] = 0x44, 0x8b,
+				   0x27, 0x4c, 0x0f,	    0x45, 0xe6};
+	static const u8 nif[] = {0x48, 0x8b, 0x4e, 0x10, 0x4c, 0x8b,
+				 0x46, 0x18, 0x4c, 0x8b, 0x4e, 0x20};
+
+	beam_call_part(BEAM_JIT + 0x140, 0);
+	memcpy(beam_at(BEAM_JIT + 0x146), "\x49\x89\xc5", 3);
+	memcpy(beam_at(BEAM_JIT + 0x160), index, sizeof(index));
+	beam_u64(BEAM_JIT + 0x162, BEAM_IMAGE + BEAM_CODE_INDEX);
+	memcpy(beam_at(BEAM_JIT + 0x300), "\x44\x0f\xb6\x46\x10", 5);
+	beam_call_part(BEAM_JIT + 0x320, 1);
+	memcpy(beam_at(BEAM_JIT + 0x400), nif, sizeof(nif));
+	beam_call_part(BEAM_JIT + 0x400 + sizeof(nif), 2);
+	for (u32 i = 0; i < BEAM_N_PROCESSES; i++)
+		beam_u64(BEAM_HEAPS + 0x200ULL * (i + 1) - 8, BEAM_IMAGE + BEAM_JIT + 0x200);
+	beam_u64(BEAM_SCHEDULER, BEAM_IMAGE + BEAM_STACK);
+	beam_u64(BEAM_STACK + 0x4080 + 3 * 8, BEAM_IMAGE + BEAM_CALLER + 14);
+}
+
 static inline void beam_build_processes(const struct beam_variant *v)
 {
 	/* vola, list, then tab, free_id_data, max, mask */
@@ -271,6 +313,7 @@ static inline bool beam_build(const struct beam_variant *v)
 	beam_build_jit();
 	beam_build_processes(v);
 	beam_build_schedulers(v);
+	beam_build_bare();
 	return true;
 }
 
@@ -303,9 +346,76 @@ static const struct beam_symbol beam_symbols[] = {
 	{"enif_alloc", BEAM_LOOP, 1},
 };
 
-/* Writes the file, without one symbol or with all (NULL). The caller frees `ret`. */
-static inline void beam_write_file(u16 machine, bool jit, const char *without, struct str *ret)
+static const struct beam_symbol beam_bare_symbols[] = {
+	{"enif_thread_type", BEAM_TYPE, 0x20},
+	{"enif_is_process_alive", BEAM_ALIVE, 8},
+	{"enif_get_atom_length", BEAM_LENGTH, 8},
+	{"pthread_getspecific", BEAM_SPECIFIC, 16},
+	{"enif_alloc", BEAM_LOOP, 1},
+};
+
+static inline void beam_relative(u8 *text, u64 at, u64 to)
 {
+	s32 offset = (s32)(to - (at + 4));
+
+	memcpy(text + at - BEAM_TEXT, &offset, sizeof(offset));
+}
+
+/* Code of a bare binary. */
+static inline void beam_write_bare(const struct beam_variant *v, u8 *text)
+{
+	/* call; test rax, rax; je; mov eax, [rax + TYPE]; add eax, 1; ret; xor eax, eax; ret */
+	static const u8 type[] = {0xe8,	       [5] = 0x48, 0x85, 0xc0, 0x74, 0x0a, 0x8b, 0x80,
+				  [16] = 0x83, 0xc0,	   1,	 0xc3, 0x31, 0xc0, 0xc3};
+	static const u8 variable[] = {0x48, 0x8b, 0x05, [7] = 0xc3};
+	/* call erts_schedule; mov rcx, r11; mov rsi, rbx; call …; the same; ret */
+	static const u8 dirty[] = {0xe8, 0,    0,    0, 0, 0x4c, 0x89, 0xd9, 0x48, 0x89,
+				   0xde, 0xe8, 0,    0, 0, 0,	 0x4c, 0x89, 0xd9, 0x48,
+				   0x89, 0xde, 0xe8, 0, 0, 0,	 0,    0xc3};
+	/* push rbp; mov rbp, rsp; push rbx; sub rsp, 0x18; call process_main */
+	static const u8 caller[] = {0x55, 0x48, 0x89, 0xe5, 0x53, 0x48, 0x83, 0xec, 0x18, 0xe8};
+	u32 at = v->current + 8u;
+
+	memcpy(text + BEAM_TYPE - BEAM_TEXT, type, sizeof(type));
+	memcpy(text + BEAM_TYPE - BEAM_TEXT + 12, &at, sizeof(at));
+	beam_relative(text, BEAM_TYPE + 1, BEAM_GET);
+	memcpy(text + BEAM_ALIVE - BEAM_TEXT, variable, sizeof(variable));
+	beam_relative(text, BEAM_ALIVE + 3, BEAM_PROCESSES + 128);
+	memcpy(text + BEAM_LENGTH - BEAM_TEXT, variable, sizeof(variable));
+	beam_relative(text, BEAM_LENGTH + 3, BEAM_ATOM_TABLE + 120);
+	memcpy(text + BEAM_DIRTY - BEAM_TEXT, dirty, sizeof(dirty));
+	beam_relative(text, BEAM_DIRTY + 1, BEAM_PARTS);
+	beam_relative(text, BEAM_DIRTY + 12, BEAM_PARTS + 0x30);
+	beam_relative(text, BEAM_DIRTY + 23, BEAM_PARTS + 0x40);
+	memcpy(text + BEAM_CALLER - BEAM_TEXT, caller, sizeof(caller));
+	beam_relative(text, BEAM_CALLER + 10, BEAM_LOOP);
+}
+
+/* The functions of a bare binary, in .eh_frame. */
+static inline struct str beam_write_functions(u64 svma)
+{
+	struct cfiw w = {.eh = true, .svma = svma};
+	size_t cie = cfiw_cie(&w, "zR", "\x0c\x07\x08\x90\x01", 5);
+
+	cfiw_fde(&w, cie, BEAM_DIRTY, 0x40, NULL, 0);
+	cfiw_fde(&w, cie, BEAM_CALLER, 0x10, NULL, 0);
+	cfiw_fde(&w, cie, BEAM_LOOP, 2, NULL, 0);
+	for (u32 i = 0; i < 5; i++)
+		cfiw_fde(&w, cie, BEAM_PARTS + 16ULL * i, 16, NULL, 0);
+	return w.out;
+}
+
+/*
+ * Writes the file, without one symbol or with all (NULL). `bare`: the layout of a binary that
+ * exports the functions for NIFs only; NULL: it exports its variables. The caller frees `ret`.
+ */
+static inline void beam_write_file(u16 machine, bool jit, const char *without,
+				   const struct beam_variant *bare, struct str *ret)
+{
+	static const u8 data[BEAM_BINARY_END - BEAM_VARIABLES];
+	const struct beam_symbol *all = bare ? beam_bare_symbols : beam_symbols;
+	size_t n_all = bare ? ARRAY_SIZE(beam_bare_symbols) : ARRAY_SIZE(beam_symbols);
+	struct str functions = beam_write_functions(0x800);
 	static u8 text[0x400], strings[32];
 	static const u8 get[] = {0x8b, 0x3d, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0};
 	/* As glibc's for the first keys: thread pointer + 0x310 + 16 × key, then the value. */
@@ -324,7 +434,10 @@ static inline void beam_write_file(u16 machine, bool jit, const char *without, s
 	memcpy(text + BEAM_GET - BEAM_TEXT, get, sizeof(get));
 	memcpy(text + BEAM_GET - BEAM_TEXT + 2, &to_key, 4);
 	memcpy(text + BEAM_GET - BEAM_TEXT + 7, &to_specific, 4);
-	text[BEAM_LOOP - BEAM_TEXT] = 0xc3;
+	memset(text + BEAM_TYPE - BEAM_TEXT, 0, BEAM_STRINGS - BEAM_TYPE);
+	if (bare)
+		beam_write_bare(bare, text);
+	memcpy(text + BEAM_LOOP - BEAM_TEXT, "\xff\xe0", 2); /* jmp rax */
 	text[BEAM_LOOP - BEAM_TEXT + 0x10] = 0xe8;
 	memcpy(text + BEAM_LOOP - BEAM_TEXT + 0x11, &to_loop, 4);
 	memcpy(text + BEAM_SPECIFIC - BEAM_TEXT, specific, sizeof(specific));
@@ -332,15 +445,15 @@ static inline void beam_write_file(u16 machine, bool jit, const char *without, s
 	memcpy(strings + 16, &(u32){jit}, 4);
 	str_putc(&names, 0);
 	str_append(&symbols, &(Elf64_Sym){}, sizeof(Elf64_Sym));
-	for (size_t i = 0; i < ARRAY_SIZE(beam_symbols); i++) {
+	for (size_t i = 0; i < n_all; i++) {
 		Elf64_Sym s = {.st_name = (u32)names.n,
 			       .st_shndx = 1,
-			       .st_value = beam_symbols[i].at,
-			       .st_size = beam_symbols[i].size};
+			       .st_value = all[i].at,
+			       .st_size = all[i].size};
 
-		if (without && !strcmp(without, beam_symbols[i].name))
+		if (without && !strcmp(without, all[i].name))
 			continue;
-		str_append(&names, beam_symbols[i].name, strlen(beam_symbols[i].name) + 1);
+		str_append(&names, all[i].name, strlen(all[i].name) + 1);
 		str_append(&symbols, &s, sizeof(s));
 	}
 	elfw_section(&w, ".text", SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, BEAM_TEXT, text,
@@ -350,9 +463,14 @@ static inline void beam_write_file(u16 machine, bool jit, const char *without, s
 	elfw_section(&w, ".dynsym", SHT_DYNSYM, SHF_ALLOC, 0, symbols.data, symbols.n);
 	elfw_section(&w, ".dynstr", SHT_STRTAB, SHF_ALLOC, 0, names.data, names.n);
 	elfw_segment(&w, PT_LOAD, PF_R | PF_X, BEAM_TEXT, BEAM_STRINGS - BEAM_TEXT, ".text");
+	elfw_section(&w, ".eh_frame", SHT_PROGBITS, SHF_ALLOC, 0x800, functions.data, functions.n);
+	elfw_section(&w, ".data", SHT_PROGBITS, SHF_ALLOC | SHF_WRITE, BEAM_VARIABLES, data,
+		     sizeof(data));
 	elfw_segment(&w, PT_LOAD, PF_R, BEAM_STRINGS, sizeof(strings), ".rodata");
+	elfw_segment(&w, PT_LOAD, PF_R | PF_W, BEAM_VARIABLES, sizeof(data), ".data");
 	elfw_finish(&w);
 	*ret = w.out;
 	str_deinit(&symbols);
 	str_deinit(&names);
+	str_deinit(&functions);
 }

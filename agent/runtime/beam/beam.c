@@ -47,12 +47,12 @@ static int beam_learn_binary(const struct procman_binary *b, struct runtime_bina
 		l->libc = calloc(1, sizeof(*l->libc));
 	}
 	if (l && l->layout && l->libc)
-		r = beam_learn(b->elf, l, reterr_diag);
+		r = beam_learn(b->elf, b->path, l, reterr_diag);
 	if (r < 0) {
 		beam_forget(l);
 		return r;
 	}
-	memcpy(ret_bpf->room, &l->bpf, sizeof(l->bpf));
+	(void)ret_bpf; /* a process has all that the walker needs */
 	*ret_learned = l;
 	return 0;
 }
@@ -68,14 +68,20 @@ static int place_shared(const struct runtime_target *t, const struct beam_memory
 {
 	const struct procman_mapping *mapping = NULL;
 	struct beam_module *modules;
-	bool failed = false;
+	bool failed = false, frame_pointers = false;
 	u64 at;
 	u32 n;
 	int r = beam_modules(m, m->l->layout->ranges, &at, &n);
 
 	if (r < 0)
 		return r;
-	p->normal_exit = runtime_u64(&t->memory, t->bias + m->l->normal_exit, &failed);
+	if (m->l->bare)
+		r = beam_find_stacks(m, m->l->layout, &p->normal_exit, &frame_pointers);
+	else
+		p->normal_exit = runtime_u64(&t->memory, t->bias + m->l->normal_exit, &failed);
+	if (r < 0)
+		return r;
+	p->frame_pointers = frame_pointers;
 	for (u32 i = 0; i < t->process->n; i++)
 		if (p->normal_exit >= t->process->mappings[i].start &&
 		    p->normal_exit < t->process->mappings[i].end)
@@ -100,13 +106,14 @@ static int place_shared(const struct runtime_target *t, const struct beam_memory
  * Finds what a scheduler's loop does to the C stack: sub rsp, SIZE; and rsp, -64; mov [rdi], rsp;
  * lea rbx, [rsp + OFFSET]. Later code returns to the C stack with lea rsp, [rbx - OFFSET].
  */
-static int place_loop(const struct beam_memory *m, struct beam_process *p)
+static int place_loop(const struct beam_memory *m, struct elf_file *elf, struct beam_process *p)
 {
 	static const u8 sub[] = {0x48, 0x81, 0xec};
 	static const u8 then[] = {0x48, 0x83, 0xe4, 0xc0, 0x48, 0x89, 0x27, 0x48, 0x8d};
 	size_t n = p->shared.end - p->shared.start;
 	_cleanup_free_ u8 *code = malloc(n);
 	s32 offset = 0;
+	u32 size;
 
 	if (!code)
 		return -ENOMEM;
@@ -121,13 +128,39 @@ static int place_loop(const struct beam_memory *m, struct beam_process *p)
 			offset = (s8)lea[2];
 		else if (lea[0] == 0x9c && lea[1] == 0x24)
 			memcpy(&offset, lea + 2, sizeof(offset));
-		if (offset <= 0 || offset > 128)
+		memcpy(&size, code + i + 3, sizeof(size));
+		if (offset <= 0 || offset > 128 || size > UINT16_MAX)
 			continue;
-		memcpy(&p->registers, code + i + 3, sizeof(p->registers));
+		p->registers = (u16)size;
 		p->c_stack = (u8)-offset;
-		return 0;
+		return m->l->bare && !m->l->layout->known_code
+			       ? beam_find_code(m, elf, p, code, n, i, m->l->layout)
+			       : 0;
 	}
 	return -ENOTSUP;
+}
+
+/* BPF has little room for a process, and two loads lead to each libc's thread-specific data. */
+static int place_scheduler(const struct runtime_chain *c, struct beam_process *p)
+{
+	if (!c->n || c->n > BEAM_MAX_LOADS)
+		return -ENOTSUP;
+	for (u32 i = 0; i < c->n; i++) {
+		if (c->off[i] != (s32)c->off[i])
+			return -ENOTSUP;
+		p->scheduler[i] = (s32)c->off[i];
+	}
+	p->n_loads = (u8)c->n;
+	return 0;
+}
+
+static void place_code(const struct beam_code *c, struct beam_process *p)
+{
+	p->dirty = c->dirty;
+	p->schedule = c->schedule;
+	memcpy(p->calls, c->calls, sizeof(p->calls));
+	p->caller = c->caller;
+	p->caller_fp = c->caller_fp;
 }
 
 static int beam_attach(const struct runtime_target *t, const void *learned,
@@ -136,23 +169,26 @@ static int beam_attach(const struct runtime_target *t, const void *learned,
 	const struct beam_learned *l = learned;
 	struct beam_memory m = {.memory = &t->memory, .l = l, .bias = t->bias};
 	struct beam_process p = {};
+	struct runtime_chain scheduler = {};
 	bool failed = false;
-	int r = runtime_attach_tls(t, &l->scheduler, l->libc, &p.scheduler);
+	int r = runtime_attach_tls(t, &l->scheduler, l->libc, &scheduler);
 
+	if (r == 0)
+		r = place_scheduler(&scheduler, &p);
 	if (r == 0 && !l->layout->known)
 		r = beam_find_layout(&m, l->layout);
 	if (r == 0)
 		r = place_shared(t, &m, &p);
 	if (r == 0)
-		r = place_loop(&m, &p);
+		r = place_loop(&m, t->elf, &p);
 	if (r < 0)
 		return r;
+	place_code(l->bare ? &l->layout->code : &l->code, &p);
 	p.current = l->layout->current;
 	p.stop = l->layout->stop;
 	p.heap = l->layout->heap;
 	p.initial = l->layout->initial;
 	p.registered = l->layout->registered;
-	p.caller = l->caller ? l->caller + t->bias : 0;
 	if (l->frame_layout)
 		p.frame_pointers = runtime_u32(&t->memory, t->bias + l->frame_layout, &failed) != 0;
 	memcpy(ret->room, &p, sizeof(p));
@@ -170,9 +206,10 @@ static int beam_name_frame(const struct runtime_target *t, const void *learned, 
 static bool beam_covers(const void *learned, const struct runtime_process *p, u64 avma)
 {
 	const struct beam_learned *l = learned;
+	const struct beam_process *b = (const struct beam_process *)p->room;
 	u64 svma = avma - p->bias;
 
-	return svma >= l->end || runtime_in(&l->bpf.dirty, svma);
+	return svma >= l->end || beam_in(&b->dirty, svma);
 }
 
 static void beam_describe(const void *learned, char *ret, size_t n)

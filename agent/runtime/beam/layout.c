@@ -22,6 +22,7 @@
 
 #define NEAR_RANGES 1024 /* bytes before and after near_ranges that are searched */
 #define LEAST_MODULES 8
+#define MAX_TRIES 1024 /* places in a bare binary's data that look like the ranges */
 #define TRIED_MODULES 4
 
 #define PROCESS_BYTES 1024
@@ -32,6 +33,7 @@
 #define MAX_TABLE_BYTES 4096	/* of the variable erts_proc */
 
 #define SCHEDULER_BYTES 2048
+#define MAX_STACK_WORDS 64 /* that are looked at for frame pointers */
 
 static int read_words(const struct beam_memory *m, u64 avma, u64 *ret, u32 n)
 {
@@ -101,6 +103,41 @@ static int find_ranges(const struct beam_memory *m, struct beam_layout *ret)
 		return -EAGAIN;
 	ret->ranges = start + 8ULL * found;
 	return 0;
+}
+
+/*
+ * In all that a bare binary can write to. There is no index yet, so all three copies have to be in
+ * use, at one place only.
+ */
+static int find_bare_ranges(const struct beam_memory *m, struct beam_layout *ret)
+{
+	u64 n = (m->l->data.end - m->l->data.start) / 8, found = 0;
+	_cleanup_free_ u64 *words = malloc(8 * n + 8);
+	u32 tries = 0;
+
+	if (!words)
+		return -ENOMEM;
+	if (runtime_read(m->memory, m->bias + m->l->data.start, words, 8 * n) < 0)
+		return -EAGAIN;
+	for (u64 i = 0; i + 12 <= n; i++) {
+		bool all = true;
+
+		for (u32 k = 0; k < 3 && all; k++)
+			all = are_ranges(&words[i + 4ULL * k]);
+		if (!all)
+			continue;
+		if (++tries > MAX_TRIES)
+			return -ENOTSUP;
+		for (u32 k = 0; k < 3 && all; k++)
+			all = are_copies(m, &words[i], k);
+		if (!all)
+			continue;
+		if (found)
+			return -ENOTSUP;
+		found = m->l->data.start + 8 * i;
+	}
+	ret->ranges = found;
+	return found ? 0 : -EAGAIN;
 }
 
 /* ---- beam_code_header ---- */
@@ -353,10 +390,57 @@ static int find_scheduler(const struct beam_memory *m, struct beam_layout *ret)
 	return -ENOTSUP;
 }
 
+/* ---- stacks ---- */
+
+static bool has_frame_pointer(const struct beam_memory *m, u64 stop, u64 end)
+{
+	u64 words[MAX_STACK_WORDS];
+	u64 n = MIN((end - stop) / 8, (u64)MAX_STACK_WORDS);
+
+	if (read_words(m, stop, words, (u32)n) < 0)
+		return false;
+	for (u64 i = 0; i < n; i++)
+		if (!(words[i] & 7) && words[i] >= stop && words[i] < end)
+			return true;
+	return false;
+}
+
+int beam_find_stacks(const struct beam_memory *m, const struct beam_layout *layout,
+		     u64 *ret_normal_exit, bool *ret_frame_pointers)
+{
+	_cleanup_free_ struct processes *p = calloc(1, sizeof(*p));
+	u64 last[MAX_PROCESSES];
+	u32 n = 0, frame_pointers = 0, best = 0;
+	int r = p ? read_processes(m, p) : -ENOMEM;
+
+	if (r < 0)
+		return r;
+	for (u32 i = 0; i < p->n; i++) {
+		u64 stop = p->words[i][layout->stop / 8], end = p->words[i][layout->heap / 8 + 1];
+
+		if (stop >= end || stop & 7 || read_words(m, end - 8, &last[n], 1) < 0)
+			continue;
+		n++;
+		frame_pointers += has_frame_pointer(m, stop, end);
+	}
+	for (u32 i = 0; i < n; i++) {
+		u32 same = 0;
+
+		for (u32 k = 0; k < n; k++)
+			same += last[k] == last[i];
+		if (same > best) {
+			best = same;
+			*ret_normal_exit = last[i];
+		}
+	}
+	*ret_frame_pointers = frame_pointers > n / 2;
+	return nearly_all(p, best) ? 0 : -EAGAIN;
+}
+
 int beam_find_layout(const struct beam_memory *m, struct beam_layout *ret)
 {
 	struct beam_layout found = {};
-	int r = find_ranges(m, &found);
+	int r = m->l->bare ? find_bare_ranges(m, &found) : find_ranges(m, &found);
 
 	if (r == 0)
 		r = find_functions(m, &found);
@@ -364,10 +448,12 @@ int beam_find_layout(const struct beam_memory *m, struct beam_layout *ret)
 		r = find_atoms(m, &found);
 	if (r == 0)
 		r = find_process(m, &found);
-	if (r == 0)
+	if (r == 0 && !m->l->bare)
 		r = find_scheduler(m, &found);
 	if (r < 0)
 		return r;
+	if (m->l->bare)
+		found.current = m->l->current;
 	found.known = true;
 	*ret = found;
 	return 0;

@@ -15,6 +15,7 @@
 #include "disasm/exec.h"
 
 #define CALL_BYTES 5
+#define MAX_FUNCTION 65536   /* bytes of a function, up to a call in it */
 #define MAX_CALLS (1u << 24) /* bytes of code that are searched for a call */
 
 struct wanted {
@@ -52,7 +53,15 @@ static int find_variables(struct elf_file *elf, struct beam_learned *l, struct d
 	return 0;
 }
 
-static void find_functions(struct elf_file *elf, struct beam_binary *b)
+static void find_part(struct elf_file *elf, const char *symbol, struct beam_part *ret)
+{
+	struct runtime_range range;
+
+	if (runtime_symbol_range(elf, symbol, &range) && range.end <= UINT32_MAX)
+		*ret = (struct beam_part){(u32)range.start, (u32)range.end};
+}
+
+static void find_parts(struct elf_file *elf, struct beam_code *c)
 {
 	/* beam_jit_call_bif() and beam_jit_call_nif() are C++. */
 	static const char *const calls[BEAM_MAX_CALLS] = {
@@ -62,10 +71,10 @@ static void find_functions(struct elf_file *elf, struct beam_binary *b)
 		"erts_call_dirty_nif",
 	};
 
-	(void)runtime_symbol_range(elf, "erts_dirty_process_main", &b->dirty);
-	(void)runtime_symbol_range(elf, "erts_schedule", &b->schedule);
+	find_part(elf, "erts_dirty_process_main", &c->dirty);
+	find_part(elf, "erts_schedule", &c->schedule);
 	for (u32 i = 0; i < BEAM_MAX_CALLS; i++)
-		(void)runtime_symbol_range(elf, calls[i], &b->calls[i]);
+		find_part(elf, calls[i], &c->calls[i]);
 }
 
 static void read_text(struct elf_file *elf, const char *symbol, char *ret, size_t n)
@@ -100,14 +109,12 @@ static bool on_event(void *arg, const struct exec *x, enum exec_event event,
 	       exec_is_constant(&at, &r->key);
 }
 
-static int find_key(struct elf_file *elf, struct beam_learned *l, struct diag *d)
+int beam_find_key(struct elf_file *elf, u64 svma, struct beam_learned *l, struct diag *d)
 {
 	struct key_reader r = {.code.elf = elf};
 	struct exec_program p = {.code = runtime_code_at, .event = on_event, .arg = &r};
-	u64 at;
 
-	if (!runtime_symbol(elf, "erts_get_scheduler_data", &at, NULL) ||
-	    exec_run(&p, elf->machine, at) < 0 || !r.key)
+	if (!svma || exec_run(&p, elf->machine, svma) < 0 || !r.key)
 		return diag_set(d, -ENOTSUP,
 				"the code of erts_get_scheduler_data is not understood");
 	l->scheduler = (struct runtime_tls){.kind = RUNTIME_TLS_KEY, .slot = r.key};
@@ -117,7 +124,7 @@ static int find_key(struct elf_file *elf, struct beam_learned *l, struct diag *d
 /* ---- the caller of a scheduler's loop ---- */
 
 /* The return address of the only call of process_main(); 0: there is none, or several. */
-static u64 find_caller(struct elf_file *elf)
+static u32 find_caller(struct elf_file *elf)
 {
 	struct elf_section text;
 	u64 main, found = 0;
@@ -137,22 +144,68 @@ static u64 find_caller(struct elf_file *elf)
 			return 0;
 		found = text.svma + i + CALL_BYTES;
 	}
-	return found;
+	return found <= UINT32_MAX ? (u32)found : 0;
 }
 
-int beam_learn(struct elf_file *elf, struct beam_learned *ret, struct diag *reterr_diag)
+struct prologue {
+	u64 until;  /* svma */
+	s32 pushed; /* bytes below the frame pointer; -1: there is no frame pointer yet */
+};
+
+static bool prologue_insn(void *arg, u64 svma, const u8 *bytes, const struct disasm_insn *insn)
 {
+	struct prologue *p = arg;
+
+	(void)bytes;
+	for (u32 i = 0; i < insn->n; i++) {
+		const struct disasm_effect *e = &insn->effects[i];
+
+		if (e->op == DISASM_SET && e->reg == DISASM_FP && e->base == DISASM_SP)
+			p->pushed = -e->off;
+		else if (e->op == DISASM_SET && e->reg == DISASM_SP && e->base == DISASM_SP &&
+			 p->pushed >= 0)
+			p->pushed -= e->off;
+	}
+	return svma >= p->until || insn->flow != DISASM_NEXT;
+}
+
+/* The loop saves no register, so its caller's frame pointer follows from the caller's code. */
+u16 beam_caller_fp(struct elf_file *elf, const struct runtime_functions *functions, u64 caller)
+{
+	struct prologue p = {.until = caller, .pushed = -1};
+	const struct runtime_range *range = runtime_function_at(functions, caller - 1);
+
+	if (!range || caller - range->start > MAX_FUNCTION ||
+	    runtime_sweep(elf, range, prologue_insn, &p) < 0)
+		return 0;
+	return p.pushed > 0 && p.pushed < 4096 ? (u16)p.pushed : 0;
+}
+
+static void find_code(struct elf_file *elf, struct beam_code *c)
+{
+	struct runtime_functions functions;
+
+	find_parts(elf, c);
+	c->caller = find_caller(elf);
+	if (!c->caller || runtime_functions_init(elf, &functions) < 0)
+		return;
+	c->caller_fp = beam_caller_fp(elf, &functions, c->caller);
+	runtime_functions_deinit(&functions);
+}
+
+int beam_learn(struct elf_file *elf, const char *path, struct beam_learned *ret,
+	       struct diag *reterr_diag)
+{
+	u64 at, key = 0;
 	u32 jit = 0;
-	u64 at;
 	int r;
 
+	for (u32 i = 0; i < elf->n_segments; i++)
+		ret->end = MAX(ret->end, elf->segments[i].svma + elf->segments[i].memsz);
 	read_text(elf, "etp_otp_release", ret->release, sizeof(ret->release));
 	read_text(elf, "etp_erts_version", ret->version, sizeof(ret->version));
 	if (!runtime_symbol(elf, "etp_beamasm", &at, NULL))
-		return diag_set(
-			reterr_diag, -ENOTSUP,
-			"the emulator exports only the functions for NIFs (since Erlang/OTP 29), "
-			"and its variables are not found without symbols yet");
+		return beam_learn_bare(elf, path, ret, reterr_diag);
 	if (elf->machine != EM_X86_64)
 		return diag_set(reterr_diag, -ENOTSUP,
 				"Erlang/OTP %s: only x86-64 is understood yet", ret->release);
@@ -160,13 +213,11 @@ int beam_learn(struct elf_file *elf, struct beam_learned *ret, struct diag *rete
 		return diag_set(reterr_diag, -ENOTSUP,
 				"Erlang/OTP %s without JIT is not understood yet", ret->release);
 	r = find_variables(elf, ret, reterr_diag);
+	(void)runtime_symbol(elf, "erts_get_scheduler_data", &key, NULL);
 	if (r == 0)
-		r = find_key(elf, ret, reterr_diag);
+		r = beam_find_key(elf, key, ret, reterr_diag);
 	if (r < 0)
 		return r;
-	for (u32 i = 0; i < elf->n_segments; i++)
-		ret->end = MAX(ret->end, elf->segments[i].svma + elf->segments[i].memsz);
-	find_functions(elf, &ret->bpf);
-	ret->caller = find_caller(elf);
+	find_code(elf, &ret->code);
 	return 0;
 }

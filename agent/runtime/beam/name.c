@@ -123,9 +123,10 @@ static int keep_function(const struct beam_memory *m, u64 module, const u64 *fun
 
 int beam_modules(const struct beam_memory *m, u64 ranges, u64 *ret_at, u32 *ret_n)
 {
+	u64 index = m->l->bare ? m->l->layout->code_index : m->l->code_index, words[2];
 	bool failed = false;
-	u32 active = runtime_u32(m->memory, m->bias + m->l->code_index, &failed);
-	u64 words[2];
+	/* As long as a bare binary's index is not known, any copy of the ranges will do. */
+	u32 active = index ? runtime_u32(m->memory, m->bias + index, &failed) : 0;
 
 	if (failed || active > 2 ||
 	    runtime_read(m->memory, m->bias + ranges + 32ULL * active, words, sizeof(words)) < 0 ||
