@@ -15,7 +15,7 @@
  * drawn on that line, one per threshold on average: a time on which a point falls becomes a sample
  * that stands for what is between it and the point before. So each stack's share is right on
  * average, each thread's sum is right to within a threshold, and long waits are never missing. The
- * threshold follows the time that the CPU's walks take (budget_adjust()).
+ * threshold follows the time that the CPU's walks take (bpf/lib/walk_budget.h).
  *
  * Threads that sleep for long, or when the recording ends, are sent by `asleep`.
  *
@@ -44,6 +44,7 @@ static __attribute__((always_inline)) bool wants(struct scratch *s, struct task_
 #include "bpf/lib/held.h"
 #include "bpf/lib/threads.h"
 #include "bpf/lib/wait.h"
+#include "bpf/lib/walk_budget.h"
 #include "bpf/prog/sample.h"
 
 #include "bpf/prog/owner.h" /* after sample.h, whose macros are defined above */
@@ -69,10 +70,7 @@ struct ended {
 		__u64 frames[INTERRUPT_FRAMES];
 	} interrupt;	   /* that wakes `wakes_tid` */
 	__u64 switched_ns; /* the CPU's last switch */
-	__u64 threshold_ns;
-	__u64 window_ns; /* when the current window began */
-	__u64 raised_ns; /* when the threshold was raised last */
-	__u64 spent_ns;	 /* on walks in this window */
+	struct walk_budget budget;
 };
 
 struct {
@@ -87,47 +85,6 @@ static __always_inline struct ended *ended_get(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&ended, &zero);
-}
-
-#define WINDOW_NS 10000000
-#define RAISE_NS 1000000
-#define THRESHOLD_MIN_NS 1000
-#define THRESHOLD_MAX_NS 100000000
-
-/*
- * After a walk: above the budget of the window the threshold doubles, which halves the rate of
- * waits that are shorter; at most once in RAISE_NS, because the waits that a burst ends are walked
- * whatever the threshold is now. Each window within half of the budget halves it. The threshold
- * depends on earlier waits only, never on the one that it decides about.
- */
-static __always_inline void budget_adjust(struct ended *e, struct scratch *s)
-{
-	__u64 now = bpf_ktime_get_ns();
-
-	note_limit(s, e->threshold_ns);
-	e->spent_ns += now - s->out.sample.time_ns;
-	if (e->spent_ns <= config.budget_ns || now - e->raised_ns < RAISE_NS)
-		return;
-	e->raised_ns = now;
-	e->threshold_ns = e->threshold_ns ? 2 * e->threshold_ns : THRESHOLD_MIN_NS;
-	if (e->threshold_ns > THRESHOLD_MAX_NS)
-		e->threshold_ns = THRESHOLD_MAX_NS;
-	e->spent_ns = 0;
-	e->window_ns = now;
-}
-
-static __always_inline void new_window(struct ended *e, __u64 now)
-{
-	__u64 windows = (now - e->window_ns) / WINDOW_NS;
-
-	if (!windows)
-		return;
-	if (e->spent_ns * 2 < config.budget_ns * windows)
-		e->threshold_ns >>= windows < 32 ? windows : 32;
-	if (e->threshold_ns < THRESHOLD_MIN_NS)
-		e->threshold_ns = 0;
-	e->spent_ns = 0;
-	e->window_ns = now;
 }
 
 /* Sends time of a thread that belongs to no stack. Not inline: the record is half of a stack. */
@@ -271,7 +228,7 @@ static __always_inline __u64 share(struct thread_line *l, __u64 ns, __u64 thresh
 /* The time for which `ns` of a thread stands in a sample; 0: it is in none. */
 static __always_inline __u64 choose(const struct ended *e, struct thread_line *l, __u64 ns)
 {
-	return ns >= e->threshold_ns ? ns : share(l, ns, e->threshold_ns);
+	return ns >= e->budget.threshold_ns ? ns : share(l, ns, e->budget.threshold_ns);
 }
 
 static __always_inline void take_cpu(struct ended *e, struct task_struct *task, __u64 now,
@@ -299,7 +256,7 @@ static __always_inline void take_cpu(struct ended *e, struct task_struct *task, 
 	t->since_ns = now;
 	if (!begin)
 		return;
-	new_window(e, now);
+	budget_window(&e->budget, now);
 	if (is_new && task->start_time >= begin) {
 		/* Its first wait has no stack, and does not end in schedule(). */
 		t->queued.rest_ns += now - from;
@@ -432,7 +389,7 @@ static __always_inline void finish_walk(struct scratch *s)
 		object_of_lock(&r->object, e->lock, e->owner);
 		find_held(r);
 	}
-	budget_adjust(e, s);
+	budget_adjust(&e->budget, s);
 }
 
 SEC(SCHED_RESUMED)
