@@ -39,6 +39,7 @@ enum record_type {
 	RECORD_EXEC,
 	RECORD_ASLEEP,
 	RECORD_LATER,
+	RECORD_INTERVAL,
 };
 
 /* What a thread was working for when it was sampled. */
@@ -141,6 +142,64 @@ struct record_later {
 	__s64 bytes;
 };
 _Static_assert(sizeof(struct record_later) == 32, "record_later");
+
+/* ---- requests that are kept after they have ended (bpf/prog/request_waits.h) ---- */
+
+enum armed_flags {
+	ARMED_ON_CPU = 1,  /* samples of running threads */
+	ARMED_OFF_CPU = 2, /* stacks of waits */
+};
+
+/* A process whose threads are followed while they carry a span; the key is the thread group id. */
+struct armed_process {
+	__u64 armed_ns; /* CLOCK_MONOTONIC; what was known of its threads before does not count */
+	__u64 floor_ns; /* waits of at least this length are walked */
+	__u32 ticks;	/* of the clock for each sample, at least 1 */
+	__u32 flags;	/* enum armed_flags */
+};
+_Static_assert(sizeof(struct armed_process) == 24, "armed_process");
+
+/* What a thread of an armed process does; the key is its id. */
+struct armed_thread {
+	__u64 start_time; /* of the thread: its tid may be another's by now */
+	__u64 armed_ns;	  /* as its process's when the entry was made */
+	__u64 ran_ns;	  /* when it began to run last; 0: that was not heard */
+	__u64 left_ns;	  /* when it left its CPU */
+	__u64 woken_ns;	  /* when it became runnable; 0: not since it left its CPU */
+	__u32 state;	  /* as struct thread of bpf/lib/threads.h */
+	__u32 number;	  /* of the last interval */
+	__u8 running;
+	__u8 told_span; /* its last interval had a span */
+	__u8 pad[6];
+	/* An interval that was not heard to end, and is sent with the next one; now 0: none. */
+	struct {
+		__u64 ran_ns, left_ns, woken_ns, now_ns;
+	} missed;
+};
+_Static_assert(sizeof(struct armed_thread) == 88, "armed_thread");
+
+/*
+ * A thread ran from ran_ns to left_ns, was blocked until woken_ns, and then waited for a CPU until
+ * now_ns. Then, as when it left its CPU, it worked for the span. The intervals of a thread follow
+ * each other, except those without a span: of these only the first is sent. `number` grows by one
+ * with each that was sent or lost.
+ */
+struct record_interval {
+	__u16 type;
+	__u16 source;
+	__u32 wait; /* enum wait: why it was blocked */
+	__u32 pid;
+	__u32 tid;
+	__u64 ran_ns; /* 0: unknown */
+	__u64 left_ns;
+	__u64 woken_ns;
+	__u64 now_ns;
+	__u64 trace_id[2]; /* all zero: it has no span */
+	__u64 span_id;
+	__u32 number;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct record_interval) == 80, "record_interval");
 
 /* Layout of the bytes of an attribute set. No attribute is split; a text may be any bytes. */
 enum attributes_form {

@@ -37,7 +37,7 @@ static int parse(const char *name, struct source *s, struct diag *reterr_diag)
 	return strcmp(name, s->row->name) == 0 ? 0 : -ENOENT;
 }
 
-static u64 max_sample_rate(void)
+u64 source_max_rate(void)
 {
 	_cleanup_fclose_ FILE *f = fopen("/proc/sys/kernel/perf_event_max_sample_rate", "re");
 	unsigned long long rate = 0;
@@ -52,11 +52,11 @@ static int open_failed(const struct source *s, int error, struct diag *reterr_di
 
 	switch (error) {
 	case EINVAL:
-		if (max_sample_rate() && hz > max_sample_rate())
+		if (source_max_rate() && hz > source_max_rate())
 			return diag_set(reterr_diag, -EINVAL,
 					"%llu Hz is more than the kernel allows (%llu); sysctl "
 					"kernel.perf_event_max_sample_rate=%llu, or a lower -F",
-					hz, max_sample_rate(), hz);
+					hz, source_max_rate(), hz);
 		break;
 	case ENOENT:
 	case ENODEV:

@@ -35,6 +35,8 @@
 #define BUDGET_WINDOW_NS 1e7
 #define MIN_THREADS 8192U
 #define UNENDED_AT_ONCE 64
+/* Threads of armed processes that are followed at a time. */
+#define ARMED_THREADS 16384
 /* Room for processes, and for runtimes in processes, where entries are allocated on demand. */
 #define PROCESSES_ON_DEMAND (1u << 16)
 #define RUNTIMES_ON_DEMAND (1u << 14)
@@ -194,6 +196,18 @@ static void size_threads(struct sampler *s)
 	bpf_map__set_max_entries(shared_map(s, "thread_ids"), MAX(2U * now.procs, MIN_THREADS));
 }
 
+/* Only the source that follows armed processes has this map. */
+static void size_armed(struct sampler *s)
+{
+	for (u32 i = 0; i < s->n_sources; i++) {
+		struct bpf_map *threads =
+			bpf_object__find_map_by_name(s->sources[i].object, "armed_threads");
+
+		if (threads)
+			bpf_map__set_max_entries(threads, ARMED_THREADS);
+	}
+}
+
 /* Before sizes are chosen: how many processes the maps that all sources share have room for. */
 static void size_process_maps(struct sampler *s, const struct sampler_options *o,
 			      const struct probe_features *f)
@@ -204,6 +218,7 @@ static void size_process_maps(struct sampler *s, const struct sampler_options *o
 
 	bpf_map__set_max_entries(processes, process_entries(f->hash_on_demand));
 	size_threads(s);
+	size_armed(s);
 	bpf_map__set_max_entries(shared_map(s, "filter_pids"),
 				 o->follow_forks ? MAX_FOLLOWED : MAX(o->n_pids, 1u));
 	if (!f->hash_on_demand)
@@ -361,6 +376,10 @@ static int take_record(void *arg, void *data, size_t n)
 		if (n >= sizeof(struct record_later))
 			s->ops.later(s->arg, data);
 		break;
+	case RECORD_INTERVAL:
+		if (n >= sizeof(struct record_interval) && s->ops.interval)
+			s->ops.interval(s->arg, data);
+		break;
 	case RECORD_EXEC:
 		if (n >= sizeof(struct record_exec))
 			s->ops.exec(s->arg, data);
@@ -469,6 +488,9 @@ static int open_sources(struct sampler *s, const struct sampler_options *o,
 		struct source *from = &s->sources[i];
 		int r = source_find(&o->events[i], from, reterr_diag);
 
+		if (r == 0 && !o->requests && !from->row->help[0])
+			r = diag_set(reterr_diag, -EINVAL, "'%s' is the agent's own",
+				     from->row->name);
 		if (r == 0)
 			r = from->row->ops->open(from);
 		if (r < 0)
@@ -656,6 +678,37 @@ void sampler_set_contexts(struct sampler *s, u32 n)
 int sampler_add_pid(struct sampler *s, u32 pid)
 {
 	return filters_add_pid(s->sources[0].object, pid);
+}
+
+int sampler_arm(struct sampler *s, u32 pid, const struct armed_process *a)
+{
+	return bpf_map_update_elem(shared_fd(s, "armed"), &pid, a, BPF_ANY) < 0 ? -errno : 0;
+}
+
+void sampler_disarm(struct sampler *s, u32 pid)
+{
+	(void)bpf_map_delete_elem(shared_fd(s, "armed"), &pid);
+}
+
+int sampler_armed_thread(struct sampler *s, u32 tid, struct armed_thread *ret)
+{
+	for (u32 i = 0; i < s->n_sources; i++) {
+		int fd = bpf_object__find_map_fd_by_name(s->sources[i].object, "armed_threads");
+
+		if (fd >= 0)
+			return bpf_map_lookup_elem(fd, &tid, ret) < 0 ? -errno : 0;
+	}
+	return -ENOENT;
+}
+
+u64 sampler_set_hz(struct sampler *s, u64 hz)
+{
+	u64 max = source_max_rate();
+
+	hz = max ? MIN(hz, max) : hz;
+	if (hz && hz != s->sources[0].about.hz)
+		source_set_hz(&s->sources[0], hz);
+	return s->sources[0].about.hz;
 }
 
 void sampler_new_epoch(struct sampler *s)

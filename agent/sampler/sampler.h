@@ -26,6 +26,9 @@
 #define SAMPLER_WAITS "off-cpu"
 #define SAMPLER_FAULTS "fault-bytes"
 #define SAMPLER_BLOCK_IO "block-io"
+/* The two events of a recording of armed processes, in this order: see sampler_arm(). */
+#define SAMPLER_REQUEST_CLOCK "request-clock"
+#define SAMPLER_REQUEST_WAITS "request-waits"
 
 struct sampler;
 
@@ -59,6 +62,7 @@ struct sampler_options {
 	 * that they wait. */
 	bool whole_time;
 	bool wakers;	 /* off-cpu tells who ended each wait */
+	bool requests;	 /* the events are those of armed processes, which are none at first */
 	double budget;	 /* percent of CPU time for sources with a budget; 0: the default */
 	const u32 *pids; /* borrowed for the call, like all below */
 	u32 n_pids;
@@ -95,6 +99,8 @@ struct sampler_ops {
 	void (*exec)(void *arg, const struct record_exec *e);
 	/* The values of a sample that came, or will come, without them. */
 	void (*later)(void *arg, const struct record_later *l);
+	/* What a thread of an armed process did. */
+	void (*interval)(void *arg, const struct record_interval *i);
 };
 
 struct sampler_source_stats {
@@ -138,6 +144,18 @@ int sampler_contexts_fd(const struct sampler *s);
 void sampler_set_contexts(struct sampler *s, u32 n);
 /* Adds a process to the filter after creation, for `record -- CMD`. */
 int sampler_add_pid(struct sampler *s, u32 pid);
+/*
+ * With options.requests: threads of this process are followed from now on while they carry a span.
+ * The process must be known by its image, and publish spans. -E2BIG: too many processes are armed.
+ */
+int sampler_arm(struct sampler *s, u32 pid, const struct armed_process *a);
+void sampler_disarm(struct sampler *s, u32 pid);
+/* What a thread of an armed process does at the moment. -ENOENT: not known. */
+int sampler_armed_thread(struct sampler *s, u32 tid, struct armed_thread *ret);
+/*
+ * Changes the rate of the first source, a clock; the kernel may allow less. The rate that it has.
+ */
+u64 sampler_set_hz(struct sampler *s, u64 hz);
 /* The caller has forgotten all stacks: BPF sends each of them again. */
 void sampler_new_epoch(struct sampler *s);
 /* These `n` CPUs are online now: opens and closes events accordingly. */

@@ -34,6 +34,8 @@ static const struct source_row rows[] = {
 
 const char *sampler_event_at(size_t i, const char **ret_help)
 {
+	for (size_t k = 0; k <= i && i < ARRAY_SIZE(rows); k++)
+		i += !rows[k].help[0];
 	if (i >= ARRAY_SIZE(rows))
 		return NULL;
 	*ret_help = rows[i].help;
@@ -161,6 +163,18 @@ int source_attach(struct source *s, int cpu, int fd, struct bpf_link *link)
 	struct source_event e = {cpu, fd, link};
 
 	return vec_push(&s->events, e);
+}
+
+void source_set_hz(struct source *s, u64 hz)
+{
+	u64 period = 1000000000 / hz;
+
+	s->about.hz = hz;
+	s->about.period = period;
+	/* The kernel has made a period of the rate when it opened the clock. */
+	vec_foreach (&s->events, e)
+		if (e->fd >= 0)
+			(void)ioctl(e->fd, PERF_EVENT_IOC_PERIOD, &period);
 }
 
 void source_pause(struct source *s, bool pause)

@@ -132,6 +132,10 @@ int source_share_maps(const struct bpf_object *first, struct bpf_object *object)
 /* The `start` and `follow_cpus` of a source that has perf events on each CPU (perf.c). */
 int source_start_perf(struct source *s, struct diag *reterr_diag);
 void source_follow_cpus_perf(struct source *s, const u32 *cpus, u32 n);
+/* The most samples a second that the kernel allows on a CPU; 0: unknown. */
+u64 source_max_rate(void);
+/* Changes the rate of a clock, also while it runs. */
+void source_set_hz(struct source *s, u64 hz);
 /*
  * Stores an attachment on `cpu`, or -1, with a perf event, or -1. Takes ownership of the link,
  * which owns `fd`, unless it fails with -ENOMEM.

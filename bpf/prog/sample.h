@@ -16,6 +16,8 @@
  *	SAMPLE_WANTS	(s, task, tgid) tells whether the event is recorded; not defined: is_wanted
  *	SAMPLE_HOLDS	(tid) tells the lock that the thread holds and for which others wait; not
  *			defined: 0
+ *	SAMPLE_CONCERNS	(s) tells, once the span is known, whether the stacks are walked; not
+ *			defined: they are
  *	SAMPLE_ATTRIBUTES	(s, ctx) reads and sends the event's own attributes
  *			(bpf/context/attributes.h); not defined if the source has none
  *
@@ -183,17 +185,28 @@ static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt
 #ifdef SAMPLE_ATTRIBUTES
 	SAMPLE_ATTRIBUTES(s, ctx);
 #endif
+#ifndef SAMPLE_CONCERNS
 	if (config.kernel_stacks && (!regs || !regs_are_user(regs)))
 		s->out.sample.kernel_stack = SAMPLE_KERNEL_STACK(s, ctx);
+#endif
 	mm = task_read(task, mm);
+	s->stop = (__u32)NO_USER_STACK;
 	if (config.user_stacks && mm && !(task_read(task, flags) & PF_KTHREAD)) {
 		s->out.sample.start_stack = task_read(mm, start_stack);
 		s->stop = (__u32)begin_walk(s, task, regs, tgid);
 		if ((s->context || config.has_obi) && s->stop != (__u32)NO_USER_STACK)
 			context_read(s);
-		if (s->stop != (__u32)NO_USER_STACK)
-			return s;
 	}
+#ifdef SAMPLE_CONCERNS
+	if (!SAMPLE_CONCERNS(s)) {
+		sample_done(s);
+		return NULL;
+	}
+	if (config.kernel_stacks && (!regs || !regs_are_user(regs)))
+		s->out.sample.kernel_stack = SAMPLE_KERNEL_STACK(s, ctx);
+#endif
+	if (s->stop != (__u32)NO_USER_STACK)
+		return s;
 	SAMPLE_FINISH(s);
 	emit_sample(s);
 	sample_done(s);

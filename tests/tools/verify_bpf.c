@@ -22,6 +22,9 @@
 #include "kprobe.skel.h"
 #include "perf.skel.h"
 #include "raw_tracepoint.skel.h"
+#include "request_clock.skel.h"
+#include "request_kprobe.skel.h"
+#include "request_waits.skel.h"
 #include "sched.skel.h"
 #include "sched_kprobe.skel.h"
 #include "sleeper.skel.h"
@@ -48,6 +51,9 @@ static const struct {
 	{"raw_tracepoint", raw_tracepoint_bpf__elf_bytes},
 	{"sched_kprobe", sched_kprobe_bpf__elf_bytes},
 	{"sched", sched_bpf__elf_bytes, true},
+	{"request_clock", request_clock_bpf__elf_bytes},
+	{"request_kprobe", request_kprobe_bpf__elf_bytes},
+	{"request_waits", request_waits_bpf__elf_bytes, true},
 	{"faults", faults_bpf__elf_bytes},
 	{"block", block_bpf__elf_bytes},
 	{"kprobe", kprobe_bpf__elf_bytes},
