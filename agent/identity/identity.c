@@ -44,6 +44,8 @@ struct identity {
 	bool asked, asked_before; /* asked for since the last sweep; since the one before */
 	bool has_runtime;
 	bool early; /* its environment could not be read yet */
+	u32 pid;
+	u64 start_ticks; /* as in struct procman_process */
 	struct label labels[];
 };
 
@@ -407,6 +409,12 @@ static bool add_runtime(struct collecting *c, const struct procman_process *p, s
 	return i.version[0];
 }
 
+static void set_process(struct identity *i, const struct procman_process *p)
+{
+	i->pid = p->pid;
+	i->start_ticks = p->start_ticks;
+}
+
 static bool see_image(struct identities *s, const struct procman_process *p, struct runtimes *r)
 {
 	const u64 *known = map_get(&s->known, p->image);
@@ -431,6 +439,7 @@ static bool see_image(struct identities *s, const struct procman_process *p, str
 	i = make_identity(&c);
 	if (!i)
 		return true;
+	set_process(i, p);
 	i->early = early;
 	i->has_runtime = has_runtime;
 	i->said = before ? before->said : 0;
@@ -480,6 +489,7 @@ static void set_published(struct identities *s, const struct procman_process *p,
 		return;
 	i->said = hash;
 	i->n_said = n;
+	set_process(i, p);
 	i->early = early;
 	i->has_runtime = before && before->has_runtime;
 	if (map_put(&s->known, p->image, (u64)i) < 0)
@@ -606,6 +616,31 @@ int identities_resource(struct identities *s, u64 image, const char *comm, struc
 	r = add_resource(s, image, comm, into, ret_resource);
 	pthread_mutex_unlock(&s->lock);
 	return r;
+}
+
+static const char *label_of_identity(const struct identities *s, const struct identity *i,
+				     const char *name)
+{
+	for (u32 j = 0; j < i->n; j++)
+		if (!strcmp(strtab_get(&s->strings, i->labels[j].name), name))
+			return strtab_get(&s->strings, i->labels[j].value);
+	return "";
+}
+
+size_t identities_find(struct identities *s, const char *service, struct identity_process *ret,
+		       size_t max)
+{
+	size_t n = 0;
+
+	pthread_mutex_lock(&s->lock);
+	map_foreach (&s->known, slot) {
+		const struct identity *i = (const struct identity *)slot->value;
+
+		if (n < max && i->pid && !strcmp(label_of_identity(s, i, "service.name"), service))
+			ret[n++] = (struct identity_process){slot->key, i->start_ticks, i->pid};
+	}
+	pthread_mutex_unlock(&s->lock);
+	return n;
 }
 
 struct label_search {

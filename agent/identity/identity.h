@@ -46,6 +46,18 @@ void identities_say(struct identities *s, const struct procman_process *p,
  */
 int identities_resource(struct identities *s, u64 image, const char *comm, struct profile *into,
 			u32 *ret_resource);
+/* A process of a service, as identities_see() saw it last. */
+struct identity_process {
+	u64 image;
+	u64 start_ticks; /* as in struct procman_process */
+	u32 pid;
+};
+/*
+ * The processes with this service.name that are known, at most `max`; a program that a process has
+ * run before may be among them. How many.
+ */
+size_t identities_find(struct identities *s, const char *service, struct identity_process *ret,
+		       size_t max);
 /*
  * Copies the value of this label for processes that do not set it themselves, cut to n bytes: from
  * identities_set_labels(), else the host's; "": unknown.

@@ -97,8 +97,7 @@ static void hold_binary(struct pipeline_batch *b, struct procman *procman, u32 f
 		procman_binary_get(binary);
 }
 
-/* Bytes of the parts that grow while the batch is recorded. */
-static u64 batch_bytes(const struct pipeline_batch *b)
+u64 pipeline_batch_bytes(const struct pipeline_batch *b)
 {
 	return b->frames.cap * sizeof(*b->frames.data) + b->stacks.cap * sizeof(*b->stacks.data) +
 	       b->entries.cap * sizeof(*b->entries.data) + b->events.cap * sizeof(*b->events.data) +
@@ -111,7 +110,7 @@ static u64 batch_bytes(const struct pipeline_batch *b)
 
 bool batch_is_full(const struct pipeline_batch *b)
 {
-	return b->max_bytes && batch_bytes(b) > b->max_bytes;
+	return b->max_bytes && pipeline_batch_bytes(b) > b->max_bytes;
 }
 
 int batch_add_stack(struct pipeline_batch *b, struct procman *procman, u64 id, const u64 *frames,

@@ -27,7 +27,10 @@ struct pipeline {
 	bool (*process_seen)(void *arg, const struct procman_process *p, struct runtimes *r);
 	void (*process_said)(void *arg, const struct procman_process *p,
 			     const struct context_label *labels, u32 n);
+	void (*interval)(void *arg, const struct record_interval *i);
 	void *arg;
+	bool requests;	       /* `sampled` are armed processes */
+	struct map publishing; /* image → 1; only with `requests` */
 	bool follow;	       /* a command that has not started yet is recorded */
 	bool only_some;	       /* only the processes in `sampled` are recorded */
 	struct map sampled;    /* pid → 1; with `follow` also the command's descendants */

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "agent/pipeline/armed.h"
 #include "agent/pipeline/batch.h"
 #include "agent/pipeline/deferred.h"
 #include "agent/pipeline/later.h"
@@ -76,6 +77,7 @@ static void on_context_told(void *arg, const struct procman_process *proc, u32 i
 
 	tables_set_context(p->tables, proc, index);
 	sampler_set_contexts(p->sampler, n);
+	armed_told(p, proc, index);
 }
 
 static void on_process_said(void *arg, const struct procman_process *proc,
@@ -114,9 +116,11 @@ static int take_options(struct pipeline *p, const struct pipeline_options *o)
 	p->batch_max = limit / 8;
 	p->process_seen = o->process_seen;
 	p->process_said = o->process_said;
+	p->interval = o->interval;
 	p->arg = o->arg;
+	p->requests = o->sampler.requests;
 	p->follow = o->sampler.follow_forks;
-	p->only_some = o->sampler.n_pids > 0;
+	p->only_some = o->sampler.n_pids > 0 || p->requests;
 	for (u32 i = 0; i < o->sampler.n_pids; i++)
 		if (map_put(&p->sampled, o->sampler.pids[i], 1) < 0)
 			return -ENOMEM;
@@ -242,6 +246,7 @@ void pipeline_destroy(struct pipeline *p)
 	contexts_destroy(p->contexts);
 	sampler_destroy(p->sampler);
 	map_deinit(&p->sampled);
+	map_deinit(&p->publishing);
 	later_deinit(p);
 	if (p->epoll_fd >= 0)
 		close(p->epoll_fd);

@@ -101,6 +101,9 @@ struct pipeline_options {
 	const char *cache_dir;	 /* of unwind rows; NULL: none */
 	bool keep_times;
 	bool task_ids; /* waits of tasks have the task's number */
+	/* With sampler.requests: what a thread of an armed process did. Only armed processes are
+	 * known to BPF. */
+	void (*interval)(void *arg, const struct record_interval *i);
 	/* A process was sampled, for the first time since the last reset or exec, or since more is
 	 * known about runtimes: whoever needs facts about it must read them now, while it lives.
 	 * False: call this again at its next sample. May be NULL. */
@@ -199,6 +202,28 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag);
 const struct sampler_source *pipeline_source(const struct pipeline *p, u32 i);
 /* The state of processes that publish spans; borrowed. */
 struct contexts *pipeline_contexts(struct pipeline *p);
+/* The processes that the pipeline follows; borrowed. */
+struct procman *pipeline_procman(struct pipeline *p);
+/*
+ * With options.sampler.requests: follows the threads of this process, while they carry a span, from
+ * now on or with other values. -ESRCH: it is not alive; -E2BIG; -ENOMEM.
+ */
+int pipeline_arm(struct pipeline *p, u32 pid, const struct armed_process *a);
+void pipeline_disarm(struct pipeline *p, u32 pid);
+/* As options.process_seen(), for a process that was not sampled. */
+bool pipeline_see(struct pipeline *p, const struct procman_process *proc);
+/* Reads again what armed processes publish about themselves; call it every second or so. */
+void pipeline_see_armed(struct pipeline *p);
+/* Whether the image publishes spans. */
+bool pipeline_publishes(const struct pipeline *p, u64 image);
+/* As sampler_armed_thread() and sampler_set_hz(). */
+int pipeline_armed_thread(struct pipeline *p, u32 tid, struct armed_thread *ret);
+u64 pipeline_set_hz(struct pipeline *p, u64 hz);
+/* Intervals of armed threads that had no room in the ring, since the start. */
+u64 pipeline_lost_intervals(const struct pipeline *p);
+/* Bytes of the parts of a batch that grow while it is recorded; of the one that is now. */
+u64 pipeline_batch_bytes(const struct pipeline_batch *b);
+u64 pipeline_bytes(const struct pipeline *p);
 /* From now on the calling thread owns the pipeline, not the one that started it. */
 void pipeline_adopt(struct pipeline *p);
 /* Handles all pending events, then waits for more, at most timeout_ms. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/pipeline/processes.h"
 
+#include "agent/pipeline/armed.h"
 #include "agent/pipeline/tasks.h"
 
 struct procman_process *processes_find_at(struct pipeline *p, u32 pid, u64 time_ns)
@@ -104,6 +105,7 @@ static void forget_sampled(void *arg, const struct procman_process *proc)
 {
 	struct pipeline *p = arg;
 
+	armed_gone(p, proc);
 	/* Not if another process has the pid by now. */
 	if (p->follow && procman_known(p->procman, proc->pid) == proc)
 		map_del(&p->sampled, proc->pid, NULL);

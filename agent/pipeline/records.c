@@ -256,6 +256,14 @@ static void on_later(void *arg, const struct record_later *l)
 	later_add(arg, l);
 }
 
+static void on_interval(void *arg, const struct record_interval *i)
+{
+	const struct pipeline *p = arg;
+
+	if (p->interval)
+		p->interval(p->arg, i);
+}
+
 /* ---- deferred walks ---- */
 
 void records_count_walk(struct pipeline *p, const struct deferred_walk *walk)
@@ -350,4 +358,5 @@ const struct sampler_ops records_ops = {
 	.attributes = on_attributes,
 	.exec = on_exec,
 	.later = on_later,
+	.interval = on_interval,
 };

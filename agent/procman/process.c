@@ -506,3 +506,9 @@ const struct procman_mapping *procman_process_find(const struct procman_process 
 {
 	return mapping_find(p->mappings, p->n, avma);
 }
+
+void procman_announce(struct procman *pm, struct procman_process *pub)
+{
+	process_touch(pm, process_of(pub));
+	procman_due_now(pm);
+}

@@ -252,6 +252,11 @@ void procman_learn_image(struct procman *pm, struct procman_process *p, u64 star
  * known by this call.
  */
 void procman_learn_exec(struct procman *pm, u32 pid, u64 time_ns, u64 start_stack, u64 exec_id);
+/*
+ * The next procman_drain() announces the process, which options.is_wanted() may have refused
+ * before.
+ */
+void procman_announce(struct procman *pm, struct procman_process *p);
 /* NULL: the address is in no executable mapping. */
 const struct procman_mapping *procman_process_find(const struct procman_process *p, u64 avma);
 /* Calls fn for all processes; a result other than 0 stops and is returned. */

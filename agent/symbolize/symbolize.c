@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/symbolize/symbolize.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,33 +9,9 @@
 #include <unistd.h>
 
 #include "agent/symbolize/internal.h"
+#include "agent/symbolize/making.h"
 #include "base/str.h"
 #include "base/vocab.h"
-
-/* A profile under construction. */
-struct making {
-	struct symbolizer *s;
-	const struct pipeline_batch *batch;
-	u32 source;  /* index of the source of its samples */
-	u64 from_ns; /* events before it are left out */
-	/* The batch's, or `own`, where some of its events are left out. */
-	const struct pipeline_entry *entries;
-	struct pipeline_entry *own;    /* owned */
-	struct pipeline_counts counts; /* of the source's samples that are in the profile */
-	struct profile *profile;
-	struct map frames;    /* raw user frame → index into chains */
-	struct map kernel;    /* kernel address → frame id */
-	struct map modules;   /* string id of a module → mapping id */
-	struct map perf_maps; /* image → struct perf_map * */
-	struct map jitdumps;  /* image → struct jitdump * */
-	u64 time_ns;	      /* of the first sample of the current entry */
-	vec(u32) chains;      /* {n, frame ids innermost first} … */
-	vec(u32) stack;	      /* the current stack */
-	struct symbol_chain chain;
-	u64 unnamed;	/* frames in `stack` without a name */
-	bool is_traced; /* the current stack begins with frames of its own recording */
-	u32 wait;	/* enum wait of the current entry */
-};
 
 int symbolizer_create(const struct symbolizer_options *o, struct symbolizer **ret)
 {
@@ -581,109 +556,6 @@ static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *re
 	return profile_add_stack(m->profile, m->stack.data, m->stack.n, ret);
 }
 
-static bool has_label(const struct context_label *labels, u32 n, const char *name)
-{
-	for (u32 i = 0; i < n; i++)
-		if (!strcmp(labels[i].name, name))
-			return true;
-	return false;
-}
-
-#define WAIT_LABELS 4
-
-static int add_label(struct profile *p, const char *name, const char *value,
-		     struct profile_label *labels, u32 *n)
-{
-	int r = add_text(p, name, &labels[*n].name);
-
-	return r < 0 ? r : add_text(p, value, &labels[(*n)++].value);
-}
-
-static int lock_label(struct profile *p, const char *name, u64 address,
-		      struct profile_label *labels, u32 *n)
-{
-	char text[24];
-
-	snprintf(text, sizeof(text), "0x%llx", (unsigned long long)address);
-	return add_label(p, name, text, labels, n);
-}
-
-/* What the thread waited for, which one, and who had it. */
-static int wait_labels(struct making *m, const struct pipeline_key *key,
-		       struct profile_label *labels, u32 *n)
-{
-	struct profile *p = m->profile;
-	const struct wait_object *o = &key->object;
-	char address[INET6_ADDRSTRLEN], text[80];
-	int r = add_label(p, PROFILE_WAIT, vocab_wait(m->wait)->name, labels, n);
-
-	if (m->wait == WAIT_IDLE)
-		return r;
-	switch (o->kind) {
-	case WAIT_OBJECT_LOCK:
-		if (r == 0)
-			r = lock_label(p, "lock", o->address[0], labels, n);
-		snprintf(text, sizeof(text), "%u", o->owner);
-		return r < 0 || !o->owner ? r : add_label(p, "owner", text, labels, n);
-	case WAIT_OBJECT_TASK:
-		snprintf(text, sizeof(text), "%llu", o->address[0]);
-		return r < 0 || !o->address[0]
-			       ? r
-			       : add_label(p, vocab_task(o->port)->label, text, labels, n);
-	case WAIT_OBJECT_INET:
-		inet_ntop(AF_INET, o->address, address, sizeof(address));
-		snprintf(text, sizeof(text), "%s:%u", address, o->port);
-		break;
-	case WAIT_OBJECT_INET6:
-		inet_ntop(AF_INET6, o->address, address, sizeof(address));
-		snprintf(text, sizeof(text), "[%s]:%u", address, o->port);
-		break;
-	default:
-		return r;
-	}
-	return r < 0 ? r : add_label(p, "peer", text, labels, n);
-}
-
-/* Makes one resource of the attributes of the event and those of its thread with other names. */
-static int entry_attributes(struct making *m, const struct pipeline_entry *e, u32 *ret)
-{
-	struct context_label said[2 * CONTEXT_MAX_ATTRIBUTES];
-	struct profile_label labels[2 * CONTEXT_MAX_ATTRIBUTES + WAIT_LABELS];
-	u32 n_event = pipeline_attributes(m->batch, (u32)e->key.event_attributes, said);
-	u32 n_all = n_event +
-		    pipeline_attributes(m->batch, (u32)e->key.context.attributes, said + n_event);
-	u32 n = 0;
-	int r = 0;
-
-	/* At most WAIT_LABELS. */
-	if (m->wait)
-		r = wait_labels(m, &e->key, labels, &n);
-	if (r == 0 && e->key.holds)
-		r = lock_label(m->profile, "holds", e->key.holds, labels, &n);
-	for (u32 i = 0; i < n_all && r == 0; i++) {
-		if (i >= n_event && has_label(said, n_event, said[i].name))
-			continue;
-		r = add_text(m->profile, said[i].name, &labels[n].name);
-		if (r == 0)
-			r = add_text(m->profile, said[i].value, &labels[n++].value);
-	}
-	return r < 0 || !n ? r : profile_add_resource(m->profile, labels, n, ret);
-}
-
-static int entry_thread(struct making *m, const struct pipeline_entry *e, u32 *ret)
-{
-	struct profile_thread t = {.pid = e->key.pid, .tid = e->key.tid};
-	int r = add_text(m->profile, e->key.comm, &t.comm);
-
-	if (r == 0)
-		r = add_text(m->profile, e->key.thread_name, &t.thread_name);
-	if (r == 0 && m->s->options.resource)
-		r = m->s->options.resource(m->s->options.arg, e, m->profile, &t.resource);
-	if (r == 0)
-		r = entry_attributes(m, e, &t.attributes);
-	return r < 0 ? r : profile_add_thread(m->profile, &t, ret);
-}
-
 static int compare_frames(const void *pa, const void *pb)
 {
 	const u64 *a = pa, *b = pb;
@@ -701,7 +573,8 @@ static bool *used_stacks(const struct making *m)
 		const struct pipeline_key *key = &b->entries.data[i].key;
 		const u64 *at = map_get(&b->stack_index, key->user_stack);
 
-		if (key->source == m->source && m->entries[i].count && key->user_stack && at)
+		if ((m->source == ANY_SOURCE || key->source == m->source) && m->entries[i].count &&
+		    key->user_stack && at)
 			used[*at] = true;
 	}
 	for (size_t i = 0; used && i < b->wakers.n; i++) {
@@ -808,17 +681,19 @@ static int entry_link(struct making *m, const struct pipeline_entry *e, u32 *ret
 
 static int place_entry(struct making *m, const struct pipeline_entry *e, struct placed *ret)
 {
-	s64 values[3] = {(s64)e->count, e->value, e->bytes};
 	int r = entry_stack(m, e, &ret->stack);
 
 	if (r == 0)
-		r = entry_thread(m, e, &ret->thread);
-	if (r == 0)
-		r = entry_link(m, e, &ret->link);
-	if (r == 0 && !shows_times(m))
-		r = profile_add_linked_sample(m->profile, 0, ret->thread, ret->stack, ret->link,
-					      values);
-	return r;
+		r = making_thread(m, e, &ret->thread);
+	return r < 0 ? r : entry_link(m, e, &ret->link);
+}
+
+/* The sum of an entry's events, as one sample. */
+static int add_entry(struct making *m, const struct pipeline_entry *e, const struct placed *at)
+{
+	s64 values[3] = {(s64)e->count, e->value, e->bytes};
+
+	return profile_add_linked_sample(m->profile, 0, at->thread, at->stack, at->link, values);
 }
 
 static int add_samples(struct making *m)
@@ -829,8 +704,11 @@ static int add_samples(struct making *m)
 	int r = placed ? 0 : -ENOMEM;
 
 	for (size_t i = 0; i < b->entries.n && r == 0; i++)
-		if (m->entries[i].key.source == m->source && m->entries[i].count)
+		if (m->entries[i].key.source == m->source && m->entries[i].count) {
 			r = place_entry(m, &m->entries[i], &placed[i]);
+			if (r == 0 && !shows_times(m))
+				r = add_entry(m, &m->entries[i], &placed[i]);
+		}
 	for (size_t i = 0; shows_times(m) && i < b->events.n && r == 0; i++) {
 		const struct pipeline_event *e = &b->events.data[i];
 		const struct placed *at = &placed[e->entry];
@@ -969,6 +847,68 @@ int symbolizer_profiles(struct symbolizer *s, const struct pipeline_batch *b, u6
 		else
 			ret[i] = made[i];
 	}
+	return r;
+}
+
+/* Sums the events in m->own. */
+static int take_events(struct making *m, const struct symbolizer_event *events, size_t n)
+{
+	const struct pipeline_batch *b = m->batch;
+
+	m->own = calloc(b->entries.n + 1, sizeof(*m->own));
+	if (!m->own)
+		return -ENOMEM;
+	m->entries = m->own;
+	for (size_t i = 0; i < b->entries.n; i++)
+		m->own[i].key = b->entries.data[i].key;
+	for (size_t i = 0; i < n; i++) {
+		m->own[events[i].entry].first_ns = b->entries.data[events[i].entry].first_ns;
+		m->own[events[i].entry].count++;
+	}
+	return 0;
+}
+
+static int add_events(struct making *m, const struct symbolizer_event *events, size_t n)
+{
+	const struct pipeline_batch *b = m->batch;
+	_cleanup_free_ struct placed *placed = calloc(b->entries.n + 1, sizeof(*placed));
+	int r = placed ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < b->entries.n && r == 0; i++)
+		if (m->own[i].count)
+			r = place_entry(m, &m->own[i], &placed[i]);
+	for (size_t i = 0; i < n && r == 0; i++) {
+		const struct placed *at = &placed[events[i].entry];
+
+		r = profile_add_linked_sample(m->profile, events[i].time_ns, at->thread, at->stack,
+					      at->link, &events[i].value);
+	}
+	return r;
+}
+
+int symbolizer_add(struct symbolizer *s, const struct pipeline_batch *b,
+		   const struct symbolizer_event *events, size_t n,
+		   const struct context_label *labels, u32 n_labels, struct profile *into)
+{
+	struct making m = {.s = s,
+			   .batch = b,
+			   .source = ANY_SOURCE,
+			   .profile = into,
+			   .labels = labels,
+			   .n_labels = MIN(n_labels, (u32)SYMBOLIZER_MAX_LABELS)};
+	int r;
+
+	binaries_begin(s, b);
+	r = read_kernel_names(s);
+	if (r == 0)
+		r = take_events(&m, events, n);
+	if (r == 0)
+		r = look_up_files(&m);
+	if (r == 0)
+		r = add_events(&m, events, n);
+	making_deinit(&m);
+	binaries_forget_mappings(s);
+	binaries_end(s);
 	return r;
 }
 

@@ -48,6 +48,21 @@ DEFINE_CLEANUP(symbolizer, struct symbolizer *, symbolizer_destroy)
  */
 int symbolizer_profiles(struct symbolizer *s, const struct pipeline_batch *b, u64 from_ns,
 			struct profile *ret[SAMPLER_MAX_SOURCES]);
+/* An event of a batch, as it is shown. */
+struct symbolizer_event {
+	u32 entry;   /* of the batch */
+	u64 time_ns; /* since the epoch */
+	s64 value;
+};
+#define SYMBOLIZER_MAX_LABELS 4
+/*
+ * Adds a sample for each of these events to a profile with one value type. All have these labels
+ * (at most SYMBOLIZER_MAX_LABELS) besides their own. As symbolizer_profiles() else. On failure the
+ * profile may have some of the samples.
+ */
+int symbolizer_add(struct symbolizer *s, const struct pipeline_batch *b,
+		   const struct symbolizer_event *events, size_t n,
+		   const struct context_label *labels, u32 n_labels, struct profile *into);
 /* From now on addresses that have no name yet get none. Any thread. */
 void symbolizer_hurry(struct symbolizer *s);
 /*

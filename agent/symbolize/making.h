@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A profile under construction: for symbolize.c and labels.c. */
+#pragma once
+
+#include "agent/symbolize/internal.h"
+
+#define ANY_SOURCE (~0u)
+
+/* A profile under construction. */
+struct making {
+	struct symbolizer *s;
+	const struct pipeline_batch *batch;
+	u32 source;  /* index of the source of its samples, or ANY_SOURCE */
+	u64 from_ns; /* events before it are left out */
+	/* The batch's, or `own`, where some of its events are left out. */
+	const struct pipeline_entry *entries;
+	struct pipeline_entry *own;    /* owned */
+	struct pipeline_counts counts; /* of the source's samples that are in the profile */
+	struct profile *profile;
+	struct map frames;    /* raw user frame → index into chains */
+	struct map kernel;    /* kernel address → frame id */
+	struct map modules;   /* string id of a module → mapping id */
+	struct map perf_maps; /* image → struct perf_map * */
+	struct map jitdumps;  /* image → struct jitdump * */
+	u64 time_ns;	      /* of the first sample of the current entry */
+	vec(u32) chains;      /* {n, frame ids innermost first} … */
+	vec(u32) stack;	      /* the current stack */
+	struct symbol_chain chain;
+	u64 unnamed;	/* frames in `stack` without a name */
+	bool is_traced; /* the current stack begins with frames of its own recording */
+	u32 wait;	/* enum wait of the current entry */
+	/* Labels that all samples have besides their own. */
+	const struct context_label *labels;
+	u32 n_labels;
+};
+
+/* Adds the thread of an entry, with its resource and the labels of its work: labels.c. */
+int making_thread(struct making *m, const struct pipeline_entry *e, u32 *ret);
