@@ -293,10 +293,15 @@ static int make_series(struct store_batch *b, u32 **ret)
 static const char *group_of_type(const struct profile *p, u32 t)
 {
 	struct vocab_value_type types[PROFILE_MAX_TYPES + 1];
+	const char *period = profile_string(p, p->period_name);
 	size_t n = 0;
 
 	if (p->types[t].group)
 		return profile_string(p, p->types[t].group);
+	/* Where several groups have a type of the name, the period tells which is meant. */
+	if (vocab_find_sample_type(period, profile_string(p, p->types[t].name),
+				   profile_string(p, p->types[t].unit)) < SAMPLE_TYPE_N)
+		return period;
 	types[n++] = (struct vocab_value_type){profile_string(p, p->types[t].name),
 					       profile_string(p, p->types[t].unit)};
 	if (strcmp(types[0].name, vocab_sample_type(SAMPLE_TYPE_SAMPLES)->name) != 0)

@@ -397,6 +397,32 @@ Test(store, refuses_profiles_that_cannot_be_stored)
 	cr_assert_eq(b.samples.data[0].time_ms, T0);
 }
 
+/* Two groups have a type of this name. */
+Test(store, the_period_tells_the_group_of_a_type)
+{
+	static const struct {
+		const char *period, *type;
+	} rows[] = {
+		{"wall", "wall:wall:nanoseconds:wall:nanoseconds"},
+		{"request", "request:wall:nanoseconds:request:nanoseconds"},
+		{"cpu", "wall:wall:nanoseconds:cpu:nanoseconds"},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		_cleanup_profile_ struct profile *p = profile_create();
+		_cleanup_store_batch_ struct store_batch b = {};
+		struct diag d = {};
+
+		cr_assert_eq(profile_add_type(p, "wall", "nanoseconds"), 0);
+		p->period_name = string(p, rows[i].period);
+		p->period_unit = string(p, "nanoseconds");
+		p->time_ns = T0 * 1000000;
+		add(p, 0, thread_of(p, "a", "b", "c"), "f", 1);
+		cr_assert_eq(store_batch_init(&b, p, NULL, &d), 0, "%s", d.text);
+		cr_assert_str_eq(b.types[0], rows[i].type);
+	}
+}
+
 Test(store, urls_choose_the_engine)
 {
 	struct store *s;
