@@ -80,6 +80,15 @@ static struct capture_task *find_task(struct capture *c, u32 server, const char 
 	return NULL;
 }
 
+/* Requests that a task has met may be decided about when it is over. */
+static struct capture_task *find_former(struct capture *c, u32 server, const char *id)
+{
+	for (u32 i = 0; i < MIN(c->n_former, (u32)CAPTURE_MAX_FORMER); i++)
+		if (c->former[i].server == server && !strcmp(c->former[i].asked.id, id))
+			return &c->former[i];
+	return NULL;
+}
+
 static void add_task(struct capture *c, u32 server, const struct control_task *asked)
 {
 	struct capture_task t = {.asked = *asked, .server = server};
@@ -103,6 +112,8 @@ static void drop_others(struct capture *c, u32 server, const struct control_task
 			stays = !strcmp(tasks[k].id, t->asked.id);
 		if (stays)
 			c->tasks.list.data[left++] = *t;
+		else
+			c->former[c->n_former++ % CAPTURE_MAX_FORMER] = *t;
 	}
 	c->tasks.list.n = left;
 }
@@ -128,7 +139,6 @@ int capture_set_tasks(struct capture *c, u32 server, const struct control_task *
 			known->asked = tasks[i];
 			known->report.revision = tasks[i].revision;
 		}
-		c->revision++;
 		pthread_cond_broadcast(&c->wake);
 	}
 	pthread_mutex_unlock(&c->lock);
@@ -146,6 +156,27 @@ void capture_forget_server(struct capture *c, u32 server)
 }
 
 /* ---- requests ---- */
+
+void capture_decided(struct capture *c, const struct capture_wish *w, enum control_outcome outcome,
+		     u64 samples)
+{
+	struct control_kept k = {.outcome = outcome, .samples = samples};
+	size_t n = c->kept[w->server].n;
+
+	memcpy(k.task, w->keep.task, sizeof(k.task));
+	memcpy(k.trace_id, w->keep.trace_id, sizeof(k.trace_id));
+	memcpy(k.span_id, w->keep.span_id, sizeof(k.span_id));
+	c->counters.kept += outcome == CONTROL_OUTCOME_KEPT;
+	c->counters.partly += outcome == CONTROL_OUTCOME_PARTLY;
+	c->counters.gone += outcome == CONTROL_OUTCOME_EVICTED;
+	/* A server that is away for long learns of the last ones. */
+	if (n >= MAX_KEPT) {
+		c->kept[w->server].n--;
+		memmove(c->kept[w->server].data, c->kept[w->server].data + 1,
+			(n - 1) * sizeof(*c->kept[w->server].data));
+	}
+	(void)vec_push(&c->kept[w->server], k);
+}
 
 static u64 wish_hash(u32 server, const struct control_keep *k)
 {
@@ -177,15 +208,16 @@ int capture_keep(struct capture *c, u32 server, const struct control_keep *keeps
 		return -EINVAL;
 	pthread_mutex_lock(&c->lock);
 	for (size_t i = 0; i < n && r == 0; i++) {
+		const struct capture_task *t = find_task(c, server, keeps[i].task);
+		struct capture_wish w = {.keep = keeps[i], .server = server, .asked_ns = now};
+
+		t = t ? t : find_former(c, server, keeps[i].task);
+		if (!t)
+			continue;
+		memcpy(w.service, t->asked.service, sizeof(w.service));
 		if (was_asked(c, wish_hash(server, &keeps[i]), now / 1000000))
 			continue;
-		r = c->wishes.n < MAX_WISHES ? vec_push(&c->wishes,
-							(struct capture_wish){
-								.keep = keeps[i],
-								.server = server,
-								.asked_ns = now,
-							})
-					     : -ENOMEM;
+		r = c->wishes.n < MAX_WISHES ? vec_push(&c->wishes, w) : -ENOMEM;
 	}
 	pthread_cond_broadcast(&c->wake);
 	pthread_mutex_unlock(&c->lock);
@@ -225,14 +257,33 @@ void capture_answered(struct capture *c, u32 server, size_t n)
 
 void capture_metrics(struct capture *c, struct str *out)
 {
+	struct capture_counters n;
 	u64 tasks, wishes;
 
 	pthread_mutex_lock(&c->lock);
 	tasks = c->tasks.list.n;
 	wishes = c->wishes.n;
+	n = c->counters;
 	pthread_mutex_unlock(&c->lock);
-	metrics_single(out, "culprit_agent_capture_tasks", "Tasks that servers have given.",
-		       (double)tasks);
-	metrics_single(out, "culprit_agent_capture_undecided",
-		       "Requests to keep whose profile is not made yet.", (double)wishes);
+#define METRIC(name, help, value)                                                                  \
+	metrics_single(out, "culprit_agent_capture_" name, help, (double)(value))
+	METRIC("tasks", "Tasks that servers have given.", tasks);
+	METRIC("undecided", "Requests to keep whose profile is not made yet.", wishes);
+	METRIC("processes", "Processes that are armed.", n.armed);
+	METRIC("hertz", "Rate at which threads with a span are sampled; 0: nothing is armed.",
+	       n.hz);
+	METRIC("floor_seconds",
+	       "Shortest wait with a stack, to which the budget has raised it; 0: it has not.",
+	       (double)n.floor_ns / 1e9);
+	METRIC("bytes", "Memory of samples and intervals.", n.bytes);
+	METRIC("samples_total", "Samples of threads with a span.", n.samples);
+	METRIC("intervals_total", "Intervals of threads with a span.", n.intervals);
+	METRIC("lost_total", "Samples and intervals that were lost on the way.", n.lost);
+	METRIC("evicted_total", "Samples and intervals that had no room until a minute had passed.",
+	       n.evicted);
+	METRIC("kept_total", "Requests of which all was kept.", n.kept);
+	METRIC("partly_total", "Requests whose beginning was dropped before the decision.",
+	       n.partly);
+	METRIC("gone_total", "Requests that were dropped before the decision.", n.gone);
+#undef METRIC
 }
