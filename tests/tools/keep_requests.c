@@ -100,11 +100,13 @@ static void take(void *arg, struct profile *p)
 	const char *type = profile_string(p, p->types[0].name);
 
 	(void)arg;
+	flockfile(stdout); /* another thread prints reports */
 	printf("profile %s %s %zu %llu\n", type, profile_string(p, p->types[0].unit), p->n_samples,
 	       p->quality.lost);
 	for (size_t i = 0; i < p->n_samples; i++)
 		print_sample(p, type, profile_sample(p, i));
 	fflush(stdout);
+	funlockfile(stdout);
 	profile_destroy(p);
 }
 
@@ -114,6 +116,7 @@ static void report(struct server *s)
 
 	if (capture_report(s->capture, 0, &q) < 0)
 		return;
+	flockfile(stdout);
 	vec_foreach (&q.kept, k) {
 		printf("kept %s ", k->task);
 		print_id(k->trace_id, sizeof(k->trace_id));
@@ -128,6 +131,7 @@ static void report(struct server *s)
 		       t->events, t->lost, t->evicted, t->reason);
 	puts("reported");
 	fflush(stdout);
+	funlockfile(stdout);
 }
 
 /* ---- input ---- */
