@@ -77,4 +77,4 @@ bool api_sink(void *api, const struct net_request *r, struct net_sink *ret);
 /* For net_options.handler of gRPC listeners. */
 void api_grpc(void *api, const struct net_request *r, struct net_response *ret);
 /* For net_options.streams. */
-bool api_grpc_streams(void *api, const struct net_request *r);
+enum net_stream api_grpc_streams(void *api, const struct net_request *r);

@@ -65,10 +65,10 @@ static int health(struct api *a, const struct net_request *r, struct net_respons
 
 /* ---- reflection ---- */
 
-/* Its client waits for the answer to each message before it ends its side. */
-bool api_grpc_streams(void *userdata, const struct net_request *r)
+/* A client of reflection waits for the answer to each message before it ends its side. */
+enum net_stream api_grpc_streams(void *userdata, const struct net_request *r)
 {
-	return str_starts(r->path, REFLECTION);
+	return str_starts(r->path, REFLECTION) ? NET_STREAM_ANSWERS : NET_STREAM_NONE;
 }
 
 static int reflect(const struct net_request *r, struct net_response *ret)

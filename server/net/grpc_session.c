@@ -4,8 +4,9 @@
  * bytes (compressed or not, length) and one message. The answer is a message and then trailers with
  * the status; for an error, trailers alone.
  *
- * Of a call that net_options.streams() takes, the body may have any number of messages, and the
- * answer has one for each: the next message is looked at once the answer to the one before is sent.
+ * Of a stream (enum net_stream) the body may have any number of messages. Of one that answers each,
+ * the next message is looked at once the answer to the one before is sent. Of one that collects, a
+ * worker gets all messages that have arrived, and the client may send a window's worth meanwhile.
  *
  * nghttp2 checks the HTTP/2 protocol. This file bounds headers, bodies (each, and those of all
  * connections together), concurrent calls, and time.
@@ -23,8 +24,9 @@
 #define MAX_HEADER_BYTES (16u << 10)
 #define WINDOW_BYTES (1 << 20)
 #define SEND_BYTES (64u << 10)
-#define FRAME_BYTES 5
-#define STREAM_BYTES (64u << 10) /* of messages that wait, in one call */
+#define FRAME_BYTES NET_FRAME_BYTES
+#define STREAM_BYTES (64u << 10) /* of messages that wait, in one call that answers each */
+#define COLLECT_BYTES (4u << 20) /* of one message of a call that collects */
 
 struct grpc_call;
 
@@ -56,8 +58,10 @@ struct grpc_call {
 	size_t sent;
 	u64 answer_bytes; /* of all messages */
 	/* A stream: `body` is the message that a worker has. */
-	bool stream, ended, begun; /* ended: the client sends no more; begun: headers were sent */
-	struct str in;		   /* messages that wait */
+	enum net_stream stream;
+	bool ended, begun; /* ended: the client sends no more; begun: headers were sent */
+	struct str in;	   /* messages that wait */
+	size_t unread;	   /* bytes of them that the client's window does not have back */
 };
 
 static void next_message(struct grpc_call *c);
@@ -181,8 +185,14 @@ static void run_call(struct net_call *base)
 {
 	struct grpc_call *c = container_of(base, struct grpc_call, base);
 
-	if (unframe(c, &base->request))
-		net_call_run(base);
+	if (c->stream == NET_STREAM_COLLECTS) {
+		base->request.framed = true;
+		base->request.body = (const u8 *)str_get(&c->body);
+		base->request.n_body = c->body.n;
+	} else if (!unframe(c, &base->request)) {
+		return;
+	}
+	net_call_run(base);
 }
 
 /* The milliseconds of a grpc-timeout ("500m"), or 0. */
@@ -305,7 +315,7 @@ static void submit_answer(struct grpc_call *c)
 /* The last answer of a call, or its only one. */
 static void answer(struct grpc_call *c)
 {
-	if (!c->stream && c->base.response.status == NET_GRPC_OK)
+	if (c->stream != NET_STREAM_ANSWERS && c->base.response.status == NET_GRPC_OK)
 		frame_answer(c);
 	c->answered = true;
 	c->refused |= c->stream && !c->ended;
@@ -318,10 +328,10 @@ static void answer(struct grpc_call *c)
 	net_call_log(&c->base, c->base.response.status, c->answer_bytes);
 }
 
-/* The answer to a message of a stream, or the error that ends the stream. */
+/* The answer to messages of a stream, or the error that ends the stream. */
 static void answer_message(struct grpc_call *c)
 {
-	if (c->base.response.status == NET_GRPC_OK)
+	if (c->stream == NET_STREAM_ANSWERS && c->base.response.status == NET_GRPC_OK)
 		frame_answer(c);
 	if (c->base.response.status != NET_GRPC_OK) {
 		str_clear(&c->framed);
@@ -335,7 +345,10 @@ static void answer_message(struct grpc_call *c)
 	str_deinit(&c->base.response.body);
 	c->base.response = (struct net_response){};
 	c->complete_ms = net_now_ms() + patience_ms(c);
-	submit_answer(c);
+	if (c->stream == NET_STREAM_ANSWERS)
+		submit_answer(c);
+	else
+		next_message(c);
 }
 
 static void call_done(struct net_call *base)
@@ -393,16 +406,13 @@ static void begin_work(struct grpc_call *c)
 		refuse(c, NET_GRPC_UNAVAILABLE, "too many requests wait for this server");
 }
 
-/* Moves the first message of those that wait to the worker's; false: it is not complete. */
-static bool take_message(struct grpc_call *c)
+/* Moves messages that wait to the worker's; false: none is complete. */
+static bool take_messages(struct grpc_call *c)
 {
 	const u8 *b = (const u8 *)str_get(&c->in);
-	size_t n;
+	size_t n = net_whole_messages(b, c->in.n, c->stream == NET_STREAM_COLLECTS);
 
-	if (c->in.n < FRAME_BYTES)
-		return false;
-	n = FRAME_BYTES + ((size_t)b[1] << 24 | (size_t)b[2] << 16 | (size_t)b[3] << 8 | b[4]);
-	if (c->in.n < n)
+	if (!n)
 		return false;
 	if (str_append(&c->body, b, n) < 0) {
 		refuse(c, NET_GRPC_UNAVAILABLE, "out of memory");
@@ -415,18 +425,26 @@ static bool take_message(struct grpc_call *c)
 	return true;
 }
 
+/* Lets the client send as much again as a worker, or nobody yet, has taken. */
+static void give_window(struct grpc_call *c)
+{
+	nghttp2_session_consume(session_of(c->base.session)->h2, c->id, c->unread);
+	c->unread = 0;
+}
+
 /* Goes on with a stream, unless a message is at work, or its answer on the way. */
 static void next_message(struct grpc_call *c)
 {
 	if (c->answered || c->base.working || c->sent < c->framed.n)
 		return;
+	give_window(c);
 	str_clear(&c->framed);
 	c->sent = 0;
 	quota_pool_release(c->base.l->o.limits.pool, c->base.held);
 	c->base.held = 0;
 	if (session_of(c->base.session)->draining)
 		refuse(c, NET_GRPC_UNAVAILABLE, "this server stops");
-	else if (!take_message(c) && c->ended && c->in.n)
+	else if (!take_messages(c) && c->ended && c->in.n)
 		refuse(c, NET_GRPC_INVALID_ARGUMENT, "the last message is not complete");
 	else if (!c->answered && !c->base.working && c->ended)
 		answer(c);
@@ -524,7 +542,18 @@ static void headers_complete(struct grpc_call *c)
 	c->base.session->trusted |= known;
 	timeout = timeout_ms(call_header(c, "grpc-timeout", 0));
 	c->base.deadline_ms = timeout ? c->base.began_ms + timeout : 0;
-	c->stream = o->streams && o->streams(o->userdata, r);
+	c->stream = o->streams ? o->streams(o->userdata, r) : NET_STREAM_NONE;
+}
+
+/* Bytes of a message, and of others that wait. */
+static size_t max_waiting(const struct grpc_call *c)
+{
+	size_t max = c->base.l->o.max_body;
+
+	if (c->stream == NET_STREAM_ANSWERS)
+		return MIN(max, (size_t)STREAM_BYTES);
+	return c->stream == NET_STREAM_COLLECTS ? MIN(max, (size_t)COLLECT_BYTES) + WINDOW_BYTES
+						: max;
 }
 
 static int on_data(nghttp2_session *h2, uint8_t flags, int32_t id, const uint8_t *data, size_t n,
@@ -534,11 +563,13 @@ static int on_data(nghttp2_session *h2, uint8_t flags, int32_t id, const uint8_t
 	size_t limit;
 	struct str *to;
 
+	if (!c || c->answered || c->stream != NET_STREAM_COLLECTS)
+		nghttp2_session_consume(h2, id, n);
 	if (!c || c->answered)
 		return 0;
 	to = c->stream ? &c->in : &c->body;
-	limit = c->base.l->o.max_body;
-	limit = FRAME_BYTES + (c->stream ? MIN(limit, (size_t)STREAM_BYTES) : limit);
+	limit = FRAME_BYTES + max_waiting(c);
+	c->unread += c->stream == NET_STREAM_COLLECTS ? n : 0;
 	c->base.received += n;
 	if (to->n + n > limit) {
 		atomic_fetch_add(&c->base.l->counters.too_large, 1);
@@ -599,6 +630,7 @@ static int on_stream_close(nghttp2_session *h2, int32_t id, uint32_t code, void 
 		return 0;
 	if (!c->answered)
 		atomic_fetch_add(&c->base.l->counters.broken, 1);
+	nghttp2_session_consume_connection(h2, c->unread);
 	nghttp2_session_set_stream_user_data(h2, id, NULL);
 	call_detach(c);
 	return 0;
@@ -626,6 +658,7 @@ static int create_h2(struct grpc_session *s)
 		nghttp2_option_set_max_outbound_ack(option, 100);
 		nghttp2_option_set_max_deflate_dynamic_table_size(option, 4096);
 		nghttp2_option_set_no_closed_streams(option, 1);
+		nghttp2_option_set_no_auto_window_update(option, 1);
 		r = nghttp2_session_server_new2(&s->h2, cb, s, option);
 	}
 	nghttp2_option_del(option);

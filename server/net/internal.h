@@ -276,6 +276,11 @@ struct net_session {
 	u64 rest_ms;	/* when the last answer was sent */
 };
 
+/* gRPC's frames (grpc_frame.c): a byte that says whether it is compressed, and four of length. */
+#define NET_FRAME_BYTES 5
+/* The bytes of the first whole message in the data, or of all of them. */
+size_t net_whole_messages(const u8 *data, size_t n, bool all);
+
 int http_session_create(struct net_listener *l, struct net_peer *peer, struct net_session **ret);
 int grpc_session_create(struct net_listener *l, struct net_peer *peer, struct net_session **ret);
 

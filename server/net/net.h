@@ -34,6 +34,7 @@ struct net_request {
 	const char *host;	/* the only host.name that the sender may write; "" = any */
 	const char *peer;	/* "127.0.0.1" */
 	bool grpc;		/* `body` is the message without its frame; status is gRPC's */
+	bool framed;		/* NET_STREAM_COLLECTS: `body` is whole messages in their frames */
 	void *sink; /* net_sink.userdata when the body went into the sink; `body` is empty then */
 	/*
 	 * The i-th query parameter (or header) of that name, or NULL. Borrowed. Without a name: the
@@ -86,6 +87,27 @@ struct net_response {
 	} headers[8];
 	u32 n_headers;
 };
+
+/* The messages of a gRPC call, and the answers to them. */
+enum net_stream {
+	NET_STREAM_NONE, /* one message, one answer */
+	/*
+	 * The handler answers each message as it comes, one after the other.
+	 */
+	NET_STREAM_ANSWERS,
+	/*
+	 * The client sends any number of messages, and then waits for an empty one. The handler
+	 * gets those that have arrived together in one request (net_next_message()).
+	 */
+	NET_STREAM_COLLECTS,
+};
+
+/*
+ * Finds the next message of a framed body, from *at on, which begins as 0; false: there is none. A
+ * compressed one has the encoding of the header grpc-encoding, as *ret_encoding; else it is NULL.
+ */
+bool net_next_message(const struct net_request *r, size_t *at, const u8 **ret, size_t *ret_n,
+		      const char **ret_encoding);
 
 /* Receives the body of a request that is too large for memory. One call at a time. */
 struct net_sink {
@@ -144,12 +166,8 @@ struct net_options {
 	 * requests are questions. gRPC calls are writes.
 	 */
 	bool (*writes)(void *userdata, const struct net_request *r);
-	/*
-	 * gRPC: whether the handler answers each message of the call as it comes, one after the
-	 * other (struct net_request has the message); an error ends the call. NULL = none: a call
-	 * has one message. Must not block.
-	 */
-	bool (*streams)(void *userdata, const struct net_request *r);
+	/* gRPC: what a call is; an error ends it. NULL = NET_STREAM_NONE. Must not block. */
+	enum net_stream (*streams)(void *userdata, const struct net_request *r);
 	/* Of each request, while its handler runs; the pool holds the answer until it is sent. */
 	struct quota_limits limits;
 	/*

@@ -1,20 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fuzz_session.h"
 
+#define MUST(x)                                                                                    \
+	do {                                                                                       \
+		if (!(x))                                                                          \
+			abort();                                                                   \
+	} while (0)
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Messages of a framed body lie in it, one behind the other. */
+static void walk(const struct net_request *r)
+{
+	const u8 *message, *end = r->body;
+	const char *encoding;
+	size_t at = 0, n;
+
+	while (net_next_message(r, &at, &message, &n, &encoding)) {
+		MUST(message == end + 5 && at <= r->n_body);
+		end = message + n;
+	}
+	MUST(at == r->n_body && end == r->body + r->n_body);
+}
 
 static void handler(void *userdata, const struct net_request *r, struct net_response *ret)
 {
 	(void)userdata;
+	if (r->framed)
+		walk(r);
 	fuzz_echo(r, ret);
 	ret->status = r->n_body % 2 ? NET_GRPC_OK : NET_GRPC_INVALID_ARGUMENT;
 	memcpy(ret->message, "not % fine\n", 12);
 }
 
-static bool streams(void *userdata, const struct net_request *r)
+static enum net_stream streams(void *userdata, const struct net_request *r)
 {
 	(void)userdata;
-	return str_starts(r->path, "/s.");
+	if (str_starts(r->path, "/s.c"))
+		return NET_STREAM_COLLECTS;
+	return str_starts(r->path, "/s.") ? NET_STREAM_ANSWERS : NET_STREAM_NONE;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
