@@ -20,6 +20,7 @@
 
 #include "base/diag.h"
 #include "base/map.h"
+#include "base/str.h"
 #include "base/types.h"
 #include "base/vec.h"
 #include "profile/profile.h"
@@ -82,3 +83,84 @@ int analyze_slow(const struct profile *p, const struct analyze_request *requests
 void analyze_slow_deinit(struct analyze_slow *s);
 /* The 97.5 % quantile of Student's t distribution. */
 double analyze_t(double degrees);
+
+/*
+ * Snapshots: stacks of a thread, taken again and again while it works on a part of a trace, its
+ * segment. Two estimates of how long each call took (snapshots.c):
+ *
+ * analyze_skywalking() is SkyWalking's own, to the last millisecond, quirks included: the time
+ * between two snapshots that follow each other belongs to the calls that both have. What a leaf
+ * does between two snapshots with different leaves is its caller's, so leaves are too short, and a
+ * lost snapshot costs two periods. Snapshots of several segments with one number are one.
+ *
+ * analyze_unbiased() gives each snapshot half of the time to its neighbours, and to the first and
+ * the last the time to the ends of the segment. Times add up to those of the ranges.
+ */
+struct analyze_snapshot {
+	u32 segment;
+	u32 sequence; /* counts the segment's snapshots, also those that were lost */
+	u64 time_ns;
+	s64 value;    /* analyze_sum() */
+	u32 first, n; /* in analyze_snapshots.frames, from the root */
+};
+
+struct analyze_snapshots {
+	vec(struct analyze_snapshot) list;
+	vec(u32) frames; /* equal numbers are equal frames */
+};
+void analyze_snapshots_deinit(struct analyze_snapshots *s);
+#define _cleanup_snapshots_ __attribute__((cleanup(analyze_snapshots_deinit)))
+
+/* Of one segment; from inclusive, to inclusive for analyze_skywalking() only. */
+struct analyze_range {
+	u32 segment;
+	u64 from_ns, to_ns;
+};
+struct analyze_ranges {
+	vec(struct analyze_range) list;
+};
+
+/* Stands for time of a segment in which no snapshot was taken. */
+#define ANALYZE_NOT_SAMPLED (~0u)
+
+/* A function with its callers. */
+struct analyze_call {
+	u32 id, parent; /* of its tree, from 1 in breadth-first order; parent 0: the tree's root */
+	u32 frame;	/* or ANALYZE_NOT_SAMPLED */
+	u64 count;	/* snapshots with the call */
+	s64 total_ns, self_ns;
+};
+
+struct analyze_calls {
+	vec(struct analyze_call) rows; /* tree by tree; the root frames are the trees' */
+	u64 found;		       /* analyze_skywalking(): snapshots, lost ones included */
+};
+void analyze_calls_deinit(struct analyze_calls *c);
+#define _cleanup_calls_ __attribute__((cleanup(analyze_calls_deinit)))
+
+#define ANALYZE_SKYWALKING_MAX 12000 /* of SkyWalking's own configuration */
+
+/* Takes at most `max` snapshots for a range; found > max: it has left some out. */
+int analyze_skywalking(const struct analyze_snapshots *s, const struct analyze_range *ranges,
+		       size_t n_ranges, u64 max, struct analyze_calls *ret);
+/* What SkyWalking says when it has left some out; else nothing is appended. */
+void analyze_skywalking_tip(const struct analyze_calls *c, u64 max, struct str *out);
+/*
+ * extents: begin and end of each segment, one each. An end of a segment that is farther from the
+ * nearest snapshot than reach_ns, twice the usual gap, is ANALYZE_NOT_SAMPLED but for a quarter of
+ * reach_ns, because agents begin when a request has already taken a while. ~0: the ends belong to
+ * the snapshots whatever their length.
+ */
+int analyze_unbiased(const struct analyze_snapshots *s, const struct analyze_range *extents,
+		     size_t n_extents, const struct analyze_range *ranges, size_t n_ranges,
+		     u64 reach_ns, struct analyze_calls *ret);
+/*
+ * Adds up the values: equal stacks with equal values are not one, as they are in SkyWalking's
+ * analysis of its eBPF profiles.
+ */
+int analyze_sum(const struct analyze_snapshots *s, struct analyze_calls *ret);
+/* The median time between snapshots of one segment that follow each other; 0: there are none. */
+int analyze_usual_gap(const struct analyze_snapshots *s, u64 *ret_ns);
+/* Appends what is left of the range without the children, which may be in any order and overlap. */
+int analyze_without(const struct analyze_range *range, const struct analyze_range *children,
+		    size_t n_children, struct analyze_ranges *ret);
