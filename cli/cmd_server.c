@@ -45,7 +45,7 @@ static int wait_for_signal(const sigset_t *set)
 static void print_ports(const struct server *s)
 {
 	static const char *const names[SERVER_N] = {"api", "otlp-grpc", "otlp-grpc-old",
-						    "otlp-http"};
+						    "otlp-http", "skywalking"};
 
 	for (int i = 0; i < SERVER_N; i++)
 		if (server_port(s, (enum server_port)i))

@@ -54,6 +54,8 @@ const struct option serving_listen_options[] = {
 		      "a second one, the port of older agents (default 127.0.0.1:11000)"),
 	OPTION_STRING("otlp-http", 0, "ADDRESS", A, otlp_http,
 		      "address of OTLP over HTTP (default 127.0.0.1:4318)"),
+	OPTION_STRING("listen-skywalking", 0, "ADDRESS", A, skywalking,
+		      "another one for gRPC, as 127.0.0.1:11800, the port of SkyWalking's agents"),
 	{},
 };
 
@@ -135,6 +137,7 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 	ret->otlp_grpc = a->otlp_grpc;
 	ret->otlp_grpc_old = a->otlp_grpc_old;
 	ret->otlp_http = a->otlp_http;
+	ret->skywalking = a->skywalking;
 	ret->tls = (struct net_tls){a->cert, a->key, a->ca};
 	ret->tokens = a->tokens;
 	ret->clear_text = a->clear_text;

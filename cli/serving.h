@@ -7,7 +7,7 @@
 #include "server/server.h"
 
 struct serving_arguments {
-	const char *data_dir, *store, *listen, *otlp_grpc, *otlp_grpc_old, *otlp_http;
+	const char *data_dir, *store, *listen, *otlp_grpc, *otlp_grpc_old, *otlp_http, *skywalking;
 	const char *cert, *key, *ca, *tokens, *access_log;
 	const char *symbols_dir, *debuginfod_urls, *currency, *source_roots, *audit_log;
 	bool clear_text;

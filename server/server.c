@@ -256,9 +256,9 @@ static int find_mapped(void *userdata, const char *path, api_mapped_fn *fn, void
 static struct net_options listener_options(const struct server_options *o, enum server_port which,
 					   const char *address)
 {
-	const bool grpc = which == SERVER_OTLP_GRPC || which == SERVER_OTLP_GRPC_OLD;
+	const bool grpc = which != SERVER_API && which != SERVER_OTLP_HTTP;
 	static const char *const names[SERVER_N] = {"api", "otlp-grpc", "otlp-grpc-old",
-						    "otlp-http"};
+						    "otlp-http", "skywalking"};
 
 	return (struct net_options){
 		.name = names[which],
@@ -292,6 +292,7 @@ static struct address address_of(const struct server_options *o, enum server_por
 		[SERVER_OTLP_GRPC] = {o->otlp_grpc, "127.0.0.1:4317"},
 		[SERVER_OTLP_GRPC_OLD] = {o->otlp_grpc_old, "127.0.0.1:11000"},
 		[SERVER_OTLP_HTTP] = {o->otlp_http, "127.0.0.1:4318"},
+		[SERVER_SKYWALKING] = {o->skywalking, SERVER_NOWHERE},
 	};
 
 	return all[which];
@@ -304,7 +305,7 @@ static int bind_at(struct server_options *o, enum server_port which, struct diag
 	struct diag d = {};
 	int r;
 
-	if (a.asked && !strcmp(a.asked, SERVER_NOWHERE))
+	if (!strcmp(n.address, SERVER_NOWHERE))
 		return 0;
 	r = net_bind(&n, &d, &o->sockets[which]);
 	if (r == -EADDRINUSE && !a.asked && which != SERVER_API) {

@@ -14,7 +14,14 @@
 
 #define SERVER_NOWHERE "off" /* as an address: do not listen */
 
-enum server_port { SERVER_API, SERVER_OTLP_GRPC, SERVER_OTLP_GRPC_OLD, SERVER_OTLP_HTTP, SERVER_N };
+enum server_port {
+	SERVER_API,
+	SERVER_OTLP_GRPC,
+	SERVER_OTLP_GRPC_OLD,
+	SERVER_OTLP_HTTP,
+	SERVER_SKYWALKING,
+	SERVER_N
+};
 
 struct server_options {
 	const char *store; /* URL, or a directory for the embedded store */
@@ -22,9 +29,9 @@ struct server_options {
 	/*
 	 * Addresses. NULL = the default port on loopback; if another program uses that port, the
 	 * server only logs a warning. Listening at `api`, and at every address that is not NULL,
-	 * must succeed.
+	 * must succeed. `skywalking` has no default.
 	 */
-	const char *api, *otlp_grpc, *otlp_grpc_old, *otlp_http;
+	const char *api, *otlp_grpc, *otlp_grpc_old, *otlp_http, *skywalking;
 	/* Of server_bind(), owned by the server once it is started; 0 = does not listen. */
 	int sockets[SERVER_N];
 	struct net_tls tls; /* all NULL = no TLS; for all listeners */

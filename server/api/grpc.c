@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gRPC: OTLP's services, the one that culprit's agents ask for tasks, the standard services of
- * health and reflection, and for everything else a status that says where to go.
+ * gRPC: OTLP's services, those of SkyWalking (skywalking.c), the one that culprit's agents ask for
+ * tasks, the standard services of health and reflection, and for everything else a status that says
+ * where to go.
  *
  * And grpc-web on the HTTP port, which pages and proxies speak: the same services, and Pyroscope's,
  * whose messages are those of Connect. Both sides send a message in gRPC's frame (a byte, and four
@@ -68,7 +69,8 @@ static int health(struct api *a, const struct net_request *r, struct net_respons
 /* A client of reflection waits for the answer to each message before it ends its side. */
 enum net_stream api_grpc_streams(void *userdata, const struct net_request *r)
 {
-	return str_starts(r->path, REFLECTION) ? NET_STREAM_ANSWERS : NET_STREAM_NONE;
+	return str_starts(r->path, REFLECTION) ? NET_STREAM_ANSWERS
+					       : api_skywalking_stream(r->path);
 }
 
 static int reflect(const struct net_request *r, struct net_response *ret)
@@ -91,8 +93,8 @@ static const char *where_else(const char *path)
 		return "this server takes the version v1development of OTLP's profiles";
 	if (str_starts(path, "/opentelemetry.") || !strchr(path, '.'))
 		return "this server takes OTLP profiles and traces";
-	return "by gRPC this server takes OTLP profiles and traces; queries and other formats go to "
-	       "its HTTP port";
+	return "by gRPC this server takes OTLP profiles and traces, and what SkyWalking's agents send; "
+	       "queries and other formats go to its HTTP port";
 }
 
 static int export(struct api *a, const struct net_request *r, struct net_response *ret)
@@ -119,6 +121,14 @@ static int export(struct api *a, const struct net_request *r, struct net_respons
 	return refuse(ret, api_grpc_status(e), d.text[0] ? d.text : strerror(-e));
 }
 
+static int skywalking(struct api *a, const struct net_request *r, struct net_response *ret)
+{
+	struct diag d = {};
+	int e = api_skywalking(a, r, ret, &d);
+
+	return e < 0 ? refuse(ret, api_grpc_status(e), d.text[0] ? d.text : strerror(-e)) : 0;
+}
+
 static void call_grpc(struct api *a, const struct net_request *r, struct net_response *ret)
 {
 	int e;
@@ -128,6 +138,8 @@ static void call_grpc(struct api *a, const struct net_request *r, struct net_res
 		e = health(a, r, ret);
 	else if (str_starts(r->path, REFLECTION))
 		e = reflect(r, ret);
+	else if (api_is_skywalking(r->path))
+		e = skywalking(a, r, ret);
 	else
 		e = export(a, r, ret);
 	if (e < 0 || ret->body.failed)

@@ -64,6 +64,7 @@ extern const struct api_route api_cost_routes[];      /* cost.c */
 extern const struct api_route api_lane_routes[];      /* lanes.c */
 extern const struct api_route api_slow_routes[];      /* slow.c */
 extern const struct api_route api_trace_routes[];     /* traces.c: spans */
+extern const struct api_route api_analysis_routes[];  /* analysis.c */
 extern const struct api_route api_task_routes[];      /* tasks.c */
 
 /* Notes in the audit log that the sender did something to an object (audit.c). */
@@ -80,6 +81,17 @@ int api_check_parameters(struct api_call *c, const struct api_route *route);
 int api_grpc_status(int r);
 /* Appends the answer to a message of reflection (reflection.c). */
 int api_reflection(const struct net_request *r, struct str *out, struct diag *reterr_diag);
+/* The services that SkyWalking's agents call (skywalking.c). */
+bool api_is_skywalking(const char *path);
+enum net_stream api_skywalking_stream(const char *path);
+int api_skywalking(struct api *a, const struct net_request *r, struct net_response *ret,
+		   struct diag *reterr_diag);
+/* Their profile tasks (skywalking_tasks.c). */
+int api_skywalking_commands(struct api *a, const u8 *data, size_t n, struct str *out,
+			    struct diag *reterr_diag);
+int api_skywalking_finished(struct api *a, const u8 *data, size_t n, struct diag *reterr_diag);
+void api_skywalking_find_task(struct api *a, const char *id, struct ingest_skywalking_task *ret);
+void api_skywalking_kept(struct api *a, const struct ingest_skywalking_kept *k);
 bool api_is_grpc_web(const char *content_type);
 /* Answers a call in grpc-web's framing. */
 void api_grpc_web(struct api_call *c);

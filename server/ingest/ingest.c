@@ -40,7 +40,10 @@ int ingest_create(struct store *s, const struct ingest_options *o, struct ingest
 	if (!i)
 		return -ENOMEM;
 	r = agents_create(&i->agents);
+	if (r == 0)
+		r = ingest_segments_create(&i->segments);
 	if (r < 0) {
+		agents_destroy(i->agents);
 		free(i);
 		return r;
 	}
@@ -60,6 +63,7 @@ void ingest_destroy(struct ingest *i)
 	if (!i)
 		return;
 	agents_destroy(i->agents);
+	ingest_segments_destroy(i->segments);
 	limiter_deinit(&i->limiter);
 	free(i);
 }

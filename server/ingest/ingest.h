@@ -88,6 +88,38 @@ int ingest_otlp_traces(struct ingest *i, const u8 *data, size_t n, const char *e
 /* Zipkin's JSON; the response is empty. */
 int ingest_zipkin(struct ingest *i, const u8 *data, size_t n, const char *encoding,
 		  const char *host, struct diag *reterr_diag);
+
+/* What SkyWalking's agents send (skywalking.c). */
+enum ingest_skywalking_what {
+	INGEST_SKYWALKING_SEGMENTS,	/* each message is a SegmentObject */
+	INGEST_SKYWALKING_SEGMENT_LIST, /* a SegmentCollection */
+	INGEST_SKYWALKING_SNAPSHOTS,	/* each is a ThreadSnapshot */
+};
+struct ingest_skywalking_task {
+	char service[256];
+	u64 period_ns;
+};
+/* A segment that has snapshots, once its trace is known. Strings are borrowed. */
+struct ingest_skywalking_kept {
+	const char *task, *instance;  /* instance: of the service, its agent's name */
+	const u8 *trace_id, *span_id; /* of the segment's first span */
+	u64 samples;
+};
+struct ingest_skywalking {
+	enum ingest_skywalking_what what;
+	/* The next message, borrowed, and its encoding (above); false: there is none. */
+	bool (*next)(void *userdata, const u8 **ret, size_t *ret_n, const char **ret_encoding);
+	/* Sets *ret to what is known of the task; or NULL. */
+	void (*find_task)(void *userdata, const char *id, struct ingest_skywalking_task *ret);
+	/* Is told of each segment that was kept, when it or more of it was stored; or NULL. */
+	void (*kept)(void *userdata, const struct ingest_skywalking_kept *k);
+	void *userdata;
+	const char *host;
+};
+/* Writes all messages together. n: their bytes. */
+int ingest_skywalking(struct ingest *i, const struct ingest_skywalking *q, size_t n,
+		      struct diag *reterr_diag);
+
 /*
  * A file of any known format, compressed or not. The members provide what the file does not
  * contain; strings are borrowed.

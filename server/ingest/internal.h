@@ -28,10 +28,16 @@ struct limiter {
 void limiter_init(struct limiter *l);
 void limiter_deinit(struct limiter *l);
 
+/* Segments of SkyWalking that were seen lately (skywalking.c). */
+struct ingest_segments;
+int ingest_segments_create(struct ingest_segments **ret);
+void ingest_segments_destroy(struct ingest_segments *s);
+
 struct ingest {
 	struct store *store; /* borrowed */
 	struct ingest_options o;
-	struct agents *agents; /* owned */
+	struct agents *agents;		  /* owned */
+	struct ingest_segments *segments; /* owned */
 	struct limiter limiter;
 	u64 server;    /* a random number */
 	u64 learnt_ms; /* when the reports of other servers were last read */
@@ -58,6 +64,9 @@ int ingest_set_span_host(struct spans *s, const char *host, struct diag *reterr_
 int ingest_check_batch(struct ingest *i, const struct store_batch *b, struct diag *reterr_diag);
 /* Removes spans from outside of the window. Returns -ERANGE, and why, if there were any. */
 int ingest_drop_spans(struct ingest *i, struct spans *s, u64 *ret_dropped, struct diag *ret_why);
+/* Writes spans; nothing if there are none. `token`: see store_write(). (traces.c) */
+int ingest_write_spans(struct ingest *i, struct spans *spans, const u8 *token, const char *host,
+		       struct diag *reterr_diag);
 /* Counts a request of n bytes with the result r. Returns r. */
 int ingest_done(struct ingest *i, size_t n, int r);
 /* A partial success in OTLP's JSON; `what` is "Spans". */

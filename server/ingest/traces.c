@@ -30,25 +30,29 @@ static int begin_reading(struct ingest *i, const u8 *data, size_t n, const char 
 	return r < 0 ? r : spans_init(&at->spans);
 }
 
+int ingest_write_spans(struct ingest *i, struct spans *spans, const u8 *token, const char *host,
+		       struct diag *reterr_diag)
+{
+	int r = spans->spans.n ? ingest_set_span_host(spans, host, reterr_diag) : 0;
+
+	if (r < 0 || !spans->spans.n)
+		return r;
+	r = store_write_spans(i->store, spans, token, reterr_diag);
+	/* Also if the store refuses them: the sender repeats them when it is too late. */
+	if (i->o.tasks)
+		tasks_see_spans(i->o.tasks, spans);
+	if (r == 0)
+		atomic_fetch_add(&i->spans, spans->spans.n);
+	return r;
+}
+
 static int write_spans(struct ingest *i, struct reading *at, const char *host,
 		       struct diag *reterr_diag)
 {
 	u8 token[16];
-	int r;
 
-	if (!at->spans.spans.n)
-		return 0;
-	r = ingest_set_span_host(&at->spans, host, reterr_diag);
-	if (r < 0)
-		return r;
 	ingest_token(at->data, at->n, "spans", 0, token);
-	r = store_write_spans(i->store, &at->spans, token, reterr_diag);
-	/* Also if the store refuses them: the sender repeats them when it is too late. */
-	if (i->o.tasks)
-		tasks_see_spans(i->o.tasks, &at->spans);
-	if (r == 0)
-		atomic_fetch_add(&i->spans, at->spans.spans.n);
-	return r;
+	return ingest_write_spans(i, &at->spans, token, host, reterr_diag);
 }
 
 static int otlp(struct ingest *i, const u8 *data, size_t n, const char *encoding, const char *host,

@@ -512,9 +512,10 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *f, const uint8_t 
 
 static void headers_complete(struct grpc_call *c)
 {
-	const char *type = call_header(c, "content-type", 0), *authorization;
+	const char *type = call_header(c, "content-type", 0), *authorization, *skywalking;
 	const struct net_options *o = &c->base.l->o;
 	struct net_request *r = &c->base.request;
+	char bearer[1024];
 	u64 timeout;
 	bool known;
 
@@ -529,6 +530,10 @@ static void headers_complete(struct grpc_call *c)
 		return;
 	}
 	authorization = call_header(c, "authorization", 0);
+	skywalking = authorization ? NULL : call_header(c, "authentication", 0);
+	/* SkyWalking's agents send a token by itself. */
+	if (skywalking && snprintf(bearer, sizeof(bearer), "Bearer %s", skywalking) > 0)
+		authorization = bearer;
 	/* A probe of health has no token, as for /healthz. */
 	known = net_call_identify(&c->base, authorization);
 	if (!known && !str_starts(c->path, "/grpc.health.v1.Health/")) {
