@@ -140,15 +140,20 @@ static int delete (struct api_call *c)
 /* The time of each request by state, from the samples that agents sent of it. */
 struct ledger {
 	struct strtab states;
-	struct map series;     /* id → id of its state; only those of the task */
-	u64 (*ns)[MAX_STATES]; /* owned; by request and state */
+	struct map series; /* id → id of its state; only those of the task */
+	struct trace_set set;
+	u64 (*ns)[MAX_STATES];	    /* owned; by request and state */
+	bool by_span;		    /* of one trace */
+	u64 (*of_span)[MAX_STATES]; /* owned; by span and state; NULL unless by_span */
 };
 
 static void ledger_deinit(struct ledger *l)
 {
 	strtab_deinit(&l->states);
 	map_deinit(&l->series);
+	trace_set_deinit(&l->set);
 	free(l->ns);
+	free(l->of_span);
 }
 #define _cleanup_ledger_ __attribute__((cleanup(ledger_deinit)))
 
@@ -213,9 +218,9 @@ static int compare_ids(const void *a, const void *b)
 	return memcmp(a, b, 16);
 }
 
-static int add_links(struct ledger *l, const struct answered *a, const struct store_links *links,
-		     const struct trace_set *set)
+static int add_links(struct ledger *l, const struct answered *a, const struct store_links *links)
 {
+	const struct trace_set *set = &l->set;
 	struct map by_span = {};
 	int r = 0;
 
@@ -229,9 +234,14 @@ static int add_links(struct ledger *l, const struct answered *a, const struct st
 	for (size_t k = 0; k < links->links.n && r == 0; k++) {
 		const struct store_link *e = &links->links.data[k];
 		const u64 *state = map_get(&l->series, e->series), *request;
+		u32 span;
 
 		if (!state || !is_time(profile_string(links->profile, e->type)) || e->value < 0)
 			continue;
+		span = l->by_span ? trace_set_span(set, e->link.trace_id, e->link.span_id)
+				  : PROFILE_NONE;
+		if (span != PROFILE_NONE)
+			l->of_span[span][*state] += (u64)e->value;
 		request = map_get(&by_span,
 				  trace_set_request(set, &e->link,
 						    profile_string(links->profile, e->service)));
@@ -245,7 +255,6 @@ static int add_links(struct ledger *l, const struct answered *a, const struct st
 static int fill_ledger(struct api_call *c, const struct answered *a, struct ledger *l)
 {
 	_cleanup_store_links_ struct store_links links = {};
-	_cleanup_trace_set_ struct trace_set set = {};
 	_cleanup_free_ u8(*ids)[16] = calloc(a->n + 1, sizeof(*ids));
 	struct store_link_filter f = {
 		.from_ms = a->from_ms, .to_ms = a->to_ms, .service = a->t->spec.service};
@@ -268,16 +277,42 @@ static int fill_ledger(struct api_call *c, const struct answered *a, struct ledg
 	f.n_traces = n;
 	r = store_find_links(c->a->o.store, &f, &links, &c->d);
 	if (r == 0)
-		r = trace_set_load(c->a->o.store, (const u8(*)[16])ids, n, f.service, &set, &c->d);
-	return r < 0 ? r : add_links(l, a, &links, &set);
+		r = trace_set_load(c->a->o.store, (const u8(*)[16])ids, n, f.service, &l->set,
+				   &c->d);
+	if (r == 0 && l->by_span)
+		l->of_span = calloc(l->set.spans.spans.n + 1, sizeof(*l->of_span));
+	if (r == 0 && l->by_span && !l->of_span)
+		r = -ENOMEM;
+	return r < 0 ? r : add_links(l, a, &links);
 }
 
-static void put_states(struct json_writer *w, const struct ledger *l, size_t request)
+static void put_states(struct json_writer *w, const struct ledger *l, const u64 ns[MAX_STATES])
 {
 	json_open_object(w, "states");
 	for (u32 s = 1; s < MIN(l->states.n, (size_t)MAX_STATES); s++)
-		if (l->ns[request][s])
-			json_put_scaled(w, strtab_get(&l->states, s), l->ns[request][s], 6);
+		if (ns[s])
+			json_put_scaled(w, strtab_get(&l->states, s), ns[s], 6);
+	json_close(w);
+}
+
+/* The spans of one trace that took time of their own. */
+static void put_spans(struct json_writer *w, const struct ledger *l)
+{
+	json_open_array(w, "spans");
+	for (size_t k = 0; l->of_span && k < l->set.spans.spans.n; k++) {
+		char id[17];
+		bool any = false;
+
+		for (u32 s = 1; s < MAX_STATES; s++)
+			any |= l->of_span[k][s] != 0;
+		if (!any)
+			continue;
+		json_open_object(w, NULL);
+		text_hex(l->set.spans.spans.data[k].span_id, 8, id);
+		json_put_text(w, "span_id", id);
+		put_states(w, l, l->of_span[k]);
+		json_close(w);
+	}
 	json_close(w);
 }
 
@@ -298,6 +333,27 @@ static struct answered answered_of(const struct task_info *t, u64 limit)
 	return a;
 }
 
+/* Leaves only the requests of the trace in the parameter, if it is there. ret: whether it is. */
+static int choose_trace(struct api_call *c, struct task_info *t, bool *ret)
+{
+	const char *text = net_parameter(c->r, "trace");
+	u8 id[16];
+	size_t n = 0;
+
+	*ret = text && *text;
+	if (!*ret)
+		return 0;
+	if (!span_parse_id(text, id, sizeof(id)))
+		return diag_set(&c->d, -EINVAL, "trace: a trace id has 32 hex digits");
+	vec_foreach (&t->requests, q)
+		if (!memcmp(q->trace_id, id, sizeof(id)))
+			t->requests.data[n++] = *q;
+	t->requests.n = n;
+	return n ? 0
+		 : diag_set(&c->d, -ENOENT,
+			    "the task has no request of this trace, or not any more");
+}
+
 static int requests(struct api_call *c)
 {
 	_cleanup_task_info_ struct task_info t = {};
@@ -310,6 +366,8 @@ static int requests(struct api_call *c)
 	path_id(c, id);
 	if (r == 0)
 		r = tasks_get(c->a->o.tasks, id, &t, &c->d);
+	if (r == 0)
+		r = choose_trace(c, &t, &l.by_span);
 	if (r < 0)
 		return r;
 	a = answered_of(&t, limit);
@@ -324,10 +382,12 @@ static int requests(struct api_call *c)
 	for (size_t k = 0; k < a.n; k++) {
 		json_open_object(&c->json, NULL);
 		task_put_request(&c->json, &t, request_at(&a, k));
-		put_states(&c->json, &l, k);
+		put_states(&c->json, &l, l.ns[k]);
 		json_close(&c->json);
 	}
 	json_close(&c->json);
+	if (l.by_span)
+		put_spans(&c->json, &l);
 	json_close(&c->json);
 	return 0;
 }

@@ -112,6 +112,14 @@ def test_kept_requests_have_their_time_by_state(server):
     assert [(r["trace_id"][-1], r["states"]) for r in requests(server, one)] == [
         ("2", {"running": 20}), ("1", {"running": 34.5, "lock": 15.5})]
     assert [r["states"] for r in requests(server, other)] == [{}, {"running": 29}]
+    # Of one trace, the spans too; 99 is none of them.
+    answer = check(server.get(f"/api/v1/tasks/{one}/requests", trace=f"{1:032x}"), "/api/v1/tasks/{id}/requests").json()
+    assert [r["trace_id"][-1] for r in answer["requests"]] == ["1"]
+    assert answer["requests"][0]["states"] == {"running": 34.5, "lock": 15.5}
+    assert answer["spans"] == [{"span_id": f"{1:016x}", "states": {"running": 30, "lock": 15.5}}]
+    assert "spans" not in server.get(f"/api/v1/tasks/{one}/requests").json()
+    for trace, status in (("x", 400), (f"{3:032x}", 404)):
+        assert check(server.get(f"/api/v1/tasks/{one}/requests", trace=trace), "/api/v1/tasks/{id}/requests").status == status
 
 
 def test_killed_servers_forget_nothing(serve, tmp_path):
