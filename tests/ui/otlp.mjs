@@ -24,9 +24,9 @@ export async function sendSpans(url, service, spans) {
 
 /**
  * samples: [[trace, span (0: none), "leaf;...;root", ms, time, what was waited for, or attributes of the sample by name]]; files: function → [file, line]; report: labels of
- * the agent; kind: the type, without a period unless it is CPU time.
+ * the agent; kind: the type; period: the name of its period, else it has none unless it is CPU time.
  */
-export async function sendSamples(url, service, samples, files = {}, report = {}, kind = "cpu") {
+export async function sendSamples(url, service, samples, files = {}, report = {}, kind = "cpu", period = kind === "cpu" ? "cpu" : "") {
   const strings = [""], links = [{}], functions = [""], stacks = ["[]"];
   const index = (table, value) => (table.includes(value) ? table.indexOf(value) : table.push(value) - 1);
   const known = ["{}"];
@@ -40,11 +40,12 @@ export async function sendSamples(url, service, samples, files = {}, report = {}
       linkIndex = known.push(key) - 1;
       links.push(link);
     }
-    return { stackIndex: index(stacks, JSON.stringify(frames.split(";").map((f) => index(functions, f)))), linkIndex,
+    return { stackIndex: index(stacks, JSON.stringify(frames.split(";").filter((f) => f).map((f) => index(functions, f)))), linkIndex,
       attributeIndices: Object.entries(typeof wait === "object" ? wait : wait ? { wait } : {}).map((a) => index(attributesOf, JSON.stringify(a))), values: [String(ms * 1e6)], timestampsUnixNano: [`${at}000000`] };
   });
   const [cpu, ns] = [index(strings, kind), index(strings, "nanoseconds")];
   const type = { typeStrindex: cpu, unitStrindex: ns };
+  const of = period && { period: "10000000", periodType: { typeStrindex: index(strings, period), unitStrindex: ns } };
   const attributes = attributesOf.map((a) => {
     const [key, value] = a ? JSON.parse(a) : [];
     return a ? { keyStrindex: index(strings, key), value: typeof value === "number" ? { intValue: String(value) } : { stringValue: value } } : {};
@@ -53,7 +54,7 @@ export async function sendSamples(url, service, samples, files = {}, report = {}
   await post(`${url}v1development/profiles`, {
     resourceProfiles: [{ resource: { attributes: [text("service.name", service)] }, scopeProfiles: [{
       scope: { attributes: Object.entries(report).map(([k, v]) => text(k, String(v))) }, profiles: [{
-      sampleType: type, samples: rows, ...kind === "cpu" ? { period: "10000000", periodType: type } : {}, timeUnixNano: `${samples[0][4]}000000` }] }] }],
+      sampleType: type, samples: rows, ...of || {}, timeUnixNano: `${samples[0][4]}000000` }] }] }],
     dictionary: { mappingTable: [{}], attributeTable: attributes, linkTable: links, stackTable: stacks.map((s) => ({ locationIndices: JSON.parse(s) })),
       locationTable: functions.map((f, i) => (i ? { lines: [{ functionIndex: i, line: String(files[f]?.[1] ?? 0) }],
         ...f.startsWith("[woken by ") ? { attributeIndices: [1] } : {} } : {})),

@@ -9,7 +9,7 @@ import { NO_REQUEST, PERCENTILES, SHOWN, STATUSES } from "./traces.ts";
 import type { RequestState } from "./traces.ts";
 import type { Range } from "./times.ts";
 
-export const VIEWS = ["flame", "services", "compare", "traces", "agents", "files"] as const;
+export const VIEWS = ["flame", "services", "compare", "traces", "tasks", "agents", "files"] as const;
 export type ViewName = (typeof VIEWS)[number];
 
 export const CHARTS = ["bars", "threads", "heat"] as const;
@@ -72,6 +72,8 @@ export interface LiveState {
   sort: string;
   /** State of the traces view. */
   requests: RequestState;
+  /** The id of the task that is shown, "" for all. */
+  task: string;
   /** Seconds that the live view goes back. */
   last: number;
   /** null: live. */
@@ -80,7 +82,7 @@ export interface LiveState {
 }
 
 export const LIVE_DEFAULTS: LiveState = {
-  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", lane: "", waits: "", idle: false, source: "", line: 0, code: null, by: "", find: "", sort: "", requests: NO_REQUEST,
+  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", lane: "", waits: "", idle: false, source: "", line: 0, code: null, by: "", find: "", sort: "", requests: NO_REQUEST, task: "",
   last: 300, range: null,
   base: { ago: 3600, range: null, service: null, filters: null },
 };
@@ -105,7 +107,7 @@ export function putRange(q: URLSearchParams, prefix: string, range: Range | null
 export function encodeLive(s: LiveState): string {
   const q = new URLSearchParams();
   const d = LIVE_DEFAULTS;
-  for (const key of ["view", "service", "type", "stacks", "group", "chart", "lane", "waits", "source", "by", "find", "sort"] as const)
+  for (const key of ["view", "service", "type", "stacks", "group", "chart", "lane", "waits", "source", "by", "find", "sort", "task"] as const)
     if (s[key] !== d[key])
       q.set(key, s[key]);
   if (s.source !== "" && s.line > 0)
@@ -212,6 +214,7 @@ export function decodeLive(search: string): LiveState {
     find: q.get("find") ?? "",
     requests: takeRequests(q),
     sort: q.get("sort") ?? "",
+    task: /^[0-9a-z_-]{1,64}$/.test(q.get("task") ?? "") ? q.get("task")! : "",
     last: decodeSpan(q.get("last") ?? "") || LIVE_DEFAULTS.last,
     range: takeRange(q, ""),
     base: {

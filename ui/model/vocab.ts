@@ -90,6 +90,13 @@ export function sumOf(type: string): [type: string, also: string] | null {
   return a && b && more.length === 0 && a.includes(":") && b.includes(":") ? [a, b] : null;
 }
 
+/** Whether it has the stacks of kept requests; of a type that is stored under another group of its name, the period tells. */
+export function isOfKept(type: string): boolean {
+  const t = SAMPLE_TYPES.find((x) => x.id === "REQUEST_WALL")!;
+  const [, name, , period] = type.split(":");
+  return sampleType(type).id === t.id || (name === t.name && period === t.profile);
+}
+
 /** CPU time, waits and both, of the types that a server has; null without waits. */
 export function wholeTime(types: string[]): { cpu: string; waits: string; both: string } | null {
   const waits = types.find((t) => sampleType(t).id === "OFF_CPU");

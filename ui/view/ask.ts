@@ -16,6 +16,8 @@ import { readSlow } from "../model/slow.ts";
 import type { Slow } from "../model/slow.ts";
 import { parametersOf, readEndpoints, readRequests, readWaterfall } from "../model/traces.ts";
 import type { Endpoint, Request, Waterfall } from "../model/traces.ts";
+import { keptTypes, readKept, readTask, readTasks } from "../model/tasks.ts";
+import type { Kept, Task } from "../model/tasks.ts";
 import type { ServiceRow } from "../model/services.ts";
 import { aligned, stepFor } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
@@ -51,6 +53,7 @@ export type Part =
   | { of: "services"; rows: ServiceRow[]; by: string; labels: string[]; quality: Quality }
   | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range }
   | { of: "traces"; endpoints: Endpoint[]; requests: Request[]; waterfall: Waterfall | null; profile: Profile | null; slow: Slow | null; quality: Quality | null }
+  | { of: "tasks"; tasks: Task[]; task: Task | null; kept: Kept | null; waterfall: Waterfall | null; profile: Profile | null }
   | { of: "agents"; agents: Agents; events: string[] };
 
 export interface View {
@@ -272,16 +275,57 @@ async function askTraces(a: Round): Promise<{ part: Part; damaged: boolean }> {
   return { part: { ...part, endpoints: readEndpoints(e), requests: readRequests(t), quality: readQuality(head) }, damaged: damaged(e) || damaged(t) };
 }
 
+/** Answers of a part, and what it is of if that is not the range and the type of the page. */
+interface Answer {
+  part: Part;
+  damaged: boolean;
+  own?: { range: Range; type: string };
+}
+
+/** The stacks of an opened request; of several types the one that has the most samples. */
+async function askKept(a: Round, kept: Kept): Promise<Pick<Part & { of: "tasks" }, "waterfall" | "profile"> & { type: string; damaged: boolean }> {
+  const { source, signal, state } = a;
+  const { trace } = state.requests;
+  const types = keptTypes(readNames(await source.json("types", within(kept), signal), "types"));
+  const all = await Promise.all((types.length ? types : [""]).map(async (type) => {
+    const json = await source.json(`traces/${trace}`, { type }, signal);
+    const w = readWaterfall(json);
+    return { type, waterfall: w, damaged: (json as { damaged?: unknown }).damaged === true, samples: w.spans.reduce((n, s) => n + s.samples, w.other.samples) };
+  }));
+  const best = all.reduce((x, y) => (y.samples > x.samples ? y : x));
+  return { ...best, profile: best.type === "" || best.samples === 0 ? null : parseBody(await source.bytes("payload", {
+    ...within(kept), query: requestQuery(state, best.type), type: best.type, ...parametersOf(state.requests, "") }, signal)) };
+}
+
+async function askTasks(a: Round): Promise<Answer> {
+  const { source, signal, state } = a;
+  const part = { of: "tasks" as const, tasks: [], task: null, kept: null, waterfall: null, profile: null };
+  if (state.task === "")
+    return { part: { ...part, tasks: readTasks(await source.json("tasks", {}, signal)) }, damaged: false };
+  const { trace } = state.requests;
+  const [t, r] = await Promise.all([source.json(`tasks/${state.task}`, {}, signal), source.json(`tasks/${state.task}/requests`, { limit: REQUESTS, trace }, signal)]);
+  const [task, kept] = [readTask(t), readKept(r)];
+  if (trace === "")
+    return { part: { ...part, task, kept }, damaged: false };
+  const { type, damaged, waterfall, profile } = await askKept(a, kept);
+  return { part: { ...part, task, kept, waterfall, profile }, damaged, own: { range: { from: kept.from, to: kept.to }, type } };
+}
+
 async function askAgents(a: Round): Promise<{ part: Part; damaged: boolean }> {
   const [agents, health] = await Promise.all([a.source.json("agents", {}, a.signal), a.source.json("health", {}, a.signal)]);
   return { part: { of: "agents", agents: readAgents(agents), events: eventTexts(health) }, damaged: false };
 }
 
-const ASK = { flame: askFlame, services: askTable, compare: askCompare, traces: askTraces, agents: askAgents };
+const ASK: Record<Part["of"], (a: Round) => Promise<Answer>> = { flame: askFlame, services: askTable, compare: askCompare, traces: askTraces, tasks: askTasks, agents: askAgents };
 
 /** The filters of all requests about a type. */
 export function shownFilters(s: Pick<LiveState, "filters" | "idle">, type: string): Filter[] {
   return withoutIdle(s.filters, hasWaits(sampleType(type)), s.idle);
+}
+
+/** The selector of the samples of requests: of a task those that it kept, which another task may have kept, too. */
+export function requestQuery(s: LiveState, type: string): string {
+  return selector("", s.view === "tasks" ? [{ label: "task", value: s.task, not: false }] : shownFilters(s, type));
 }
 
 export async function ask(source: Source, state: LiveState, signal: AbortSignal): Promise<View> {
@@ -297,9 +341,9 @@ export async function ask(source: Source, state: LiveState, signal: AbortSignal)
   if (type && !types.includes(type))
     types = [...types, type];
   const view = state.view === "files" ? "flame" : state.view;
-  const [{ part, damaged }, agents, health, cost] = await Promise.all([
+  const [{ part, damaged, own }, agents, health, cost] = await Promise.all([
     ASK[view]({ source, state, range, type, both: whole?.both ?? "", filters: shownFilters(state, type), signal }), source.json("agents", within(range), signal), source.json("health", {}, signal),
     // Only the factors are needed, so the range is as short as possible.
     sampleType(type).isCpu ? source.json("cost", { from: range.to - 1, to: range.to, limit: 1 }, signal) : null]);
-  return { range, at: source.now(), types, type, first: source.first, damaged, health: healthText(health, range), factors: cost === null ? null : readFactors(cost), losses: lossesOf(readAgents(agents), state.filters), part };
+  return { range: own?.range ?? range, at: source.now(), types, type: own?.type || type, first: source.first, damaged, health: healthText(health, range), factors: cost === null ? null : readFactors(cost), losses: lossesOf(readAgents(agents), state.filters), part };
 }

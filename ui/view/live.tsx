@@ -22,7 +22,7 @@ import { AgentTable } from "./agents.tsx";
 import { App } from "./app.tsx";
 import { AssemblySheet } from "./assembly.tsx";
 import { Quality } from "./bar.tsx";
-import { shownFilters, THREAD_LABELS } from "./ask.ts";
+import { requestQuery, shownFilters, THREAD_LABELS } from "./ask.ts";
 import type { Part, View } from "./ask.ts";
 import { Chart } from "./chart.tsx";
 import { copy } from "./copy.ts";
@@ -34,6 +34,8 @@ import { address, enter, replace } from "./location.ts";
 import { typeOf, usePoll } from "./poll.ts";
 import type { Poll } from "./poll.ts";
 import { NO_REQUEST, parametersOf } from "../model/traces.ts";
+import type { Endpoint } from "../model/traces.ts";
+import { rangeOf, readTask } from "../model/tasks.ts";
 import { chosenOf, toggle, toggleWait, waitOf } from "../model/waits.ts";
 import { wokenBy } from "../model/wakes.ts";
 import { Services } from "./services.tsx";
@@ -41,13 +43,15 @@ import { ServiceTable } from "./servicetable.tsx";
 import { Source } from "./source.ts";
 import { SourceCode } from "./sourcecode.tsx";
 import { Timeline } from "./timeline.tsx";
+import { TaskDialog, Tasks } from "./tasks.tsx";
+import type { TaskActions } from "./tasks.tsx";
 import { Traces } from "./traces.tsx";
 import { Types, WaitPanel } from "./waits.tsx";
 import "./style.css";
 import "./live.css";
 
 const KEYS: Keys = [
-  [["1", "…", "6"], "the views"],
+  [["1", "…", "7"], "the views"],
   [["l"], "follow live data, or pause"],
   [["v"], "choose a service"],
   [["y"], "copy a link to this view and time range"],
@@ -58,7 +62,7 @@ const KEYS: Keys = [
   [["-"], "show twice the time range"],
 ];
 const VIEW_WORD: Record<ViewName, string> = {
-  flame: "Flame graph", services: "Services", compare: "Compare", traces: "Traces", agents: "Agents", files: "Files" };
+  flame: "Flame graph", services: "Services", compare: "Compare", traces: "Traces", tasks: "Tasks", agents: "Agents", files: "Files" };
 
 /** The state, synchronised with location.search both ways. The hash belongs to the picture and stays. */
 function useSearch(): [LiveState, (change: Partial<LiveState>) => void] {
@@ -178,6 +182,13 @@ interface Common {
   range: Range;
   now: number;
   title: string;
+  /** Opens the dialog for a new task, of an endpoint. */
+  onTask: (of: Endpoint | null) => void;
+}
+
+/** Another view. The opened trace of one is not that of another. */
+function toView(s: LiveState, view: ViewName): Partial<LiveState> {
+  return view === s.view ? { view } : view === "tasks" || s.view === "tasks" ? { view, requests: NO_REQUEST } : { view };
 }
 
 /** Returns the names of functions in a picture, each once, for completion. */
@@ -317,10 +328,12 @@ function BaseTools(p: Common & { onCustom: () => void }): preact.JSX.Element {
 
 function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Element {
   const { view, title } = p;
+  // A request is shorter than any range that a reader chooses, and all of it is known.
+  const ms = p.state.view === "tasks" ? p.known.to - p.known.from : knownMs(p.known, view!.first);
   // The object stays the same as long as the samples do, because the page caches results by it.
   const profile = useMemo(() => ({ ...p.profile, meta: {
-    ...p.profile.meta, title, durationNs: 1e6 * knownMs(p.known, view!.first) } }), [p.profile, view, title]);
-  const requests = p.state.view === "traces";
+    ...p.profile.meta, title, durationNs: 1e6 * ms } }), [p.profile, view, title]);
+  const requests = p.state.view === "traces" || p.state.view === "tasks";
   return <App profile={profile} keys={KEYS} losses={view!.losses} factors={p.state.view === "compare" ? null : view!.factors}
               nothing={requests ? <div class="nothing"><h2>No samples of these requests</h2><p>Either no samples were taken, or the service
                 does not publish its context: <code>man culprit-up</code>.</p></div> : <Nothing poll={p.poll} type={p.type} state={p.state} change={p.change} />}
@@ -331,7 +344,19 @@ function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Ele
 
 function requestTitle(s: LiveState, service: string): string {
   const { trace, span, endpoint, show } = s.requests;
+  if (s.view === "tasks")
+    return span !== "" ? "One span" : "One request";
   return trace !== "" ? span !== "" ? "One span" : "One trace" : `${show === "slow" ? "Slow against the middle: " : ""}${service} ${showable(endpoint)}`;
+}
+
+/** Changes of a task, after which the page asks again. */
+function actionsOf(source: Source, poll: Poll): TaskActions {
+  const act = async (method: "POST" | "DELETE", path: string): Promise<string> => {
+    const { said } = await source.send(method, path, null);
+    poll.again();
+    return said;
+  };
+  return { cancel: (id) => act("POST", `tasks/${id}/cancel`), remove: (id) => act("DELETE", `tasks/${id}`) };
 }
 
 function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
@@ -352,8 +377,12 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
       : <ServiceTable rows={part.rows} type={p.type} ms={knownMs(view!.range, view!.first)} state={state} change={change}
                       by={part.by} labels={part.labels} factors={view!.factors} quality={part.quality} losses={view!.losses} />;
   case "traces":
-    return <Traces part={part} losses={view!.losses} state={state} change={change} type={p.type} factors={view!.factors} ms={knownMs(view!.range, view!.first)}
+    return <Traces part={part} onProfile={p.onTask} losses={view!.losses} state={state} change={change} type={p.type} factors={view!.factors} ms={knownMs(view!.range, view!.first)}
                    picture={part.profile && <Picture {...p} title={requestTitle(state, p.title)} profile={part.profile} known={view!.range} />} />;
+  case "tasks":
+    return <Tasks part={part} state={state} change={change} type={p.type} now={p.now} dark={isDark()} onNew={() => p.onTask(null)}
+                  actions={actionsOf(p.source, poll)} picture={part.profile && <Picture {...p} title={requestTitle(state, "")} profile={part.profile}
+                                                                                      known={rangeOf(part.kept, state.requests.trace) ?? view!.range} />} />;
   case "agents":
     return <AgentTable data={part.agents} events={part.events} now={p.now} onHost={(host) => change({ view: "flame", service: "",
       filters: [...state.filters.filter((f) => f.label !== "host.name"), { label: "host.name", value: host, not: false }] })} />;
@@ -431,9 +460,9 @@ function Sheets(p: Common): preact.JSX.Element | null {
   if (!view || !part || part.of !== state.view || !("profile" in part) || !part.profile)
     return null;
   const { profile } = part;
-  const requests = state.view === "traces";
-  const parameters = { from: view.range.from, to: view.range.to, query: selector(requests ? "" : state.service, shownFilters(state, view.type)), type: view.type,
-    stacks: state.stacks, ...requests ? parametersOf(state.requests, state.service) : {} };
+  const requests = state.view === "traces" || state.view === "tasks";
+  const parameters = { from: view.range.from, to: view.range.to, query: requests ? requestQuery(state, view.type)
+    : selector(state.service, shownFilters(state, view.type)), type: view.type, stacks: state.stacks, ...requests ? parametersOf(state.requests, state.service) : {} };
   const quality = <Quality profile={profile} samples={profile.meta.quality.samples} losses={view.losses} />;
   const { code } = state;
   if (code)
@@ -456,7 +485,8 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
   const range = view?.range ?? rangeAt(state, now);
   const absolute = state.range ?? range;
   const title = state.service ? showable(state.service) : "All services";
-  const common: Common = { source, state, change, poll, view, type: typeOf(view), range, now, title };
+  const [arming, setArming] = useState<{ of: Endpoint | null } | null>(null);
+  const common: Common = { source, state, change, poll, view, type: typeOf(view), range, now, title, onTask: (of) => setArming({ of }) };
 
   const onKey = (e: KeyboardEvent): void => {
     if (e.ctrlKey || e.metaKey || e.altKey || (e.target as HTMLElement).matches("input, select, textarea") ||
@@ -475,7 +505,7 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
     default:
       if (!view)
         return;
-      change({ view });
+      change(toView(state, view));
     }
     e.preventDefault();
   };
@@ -507,8 +537,8 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
     <div class="live">
       <div class="live-bar">
         <div class="bar-row">
-          <Tabs view={state.view} onView={(v) => change({ view: v })} />
-          {!files && <TimeTools {...common} absolute={absolute} onCustom={() => setCustom("range")} />}
+          <Tabs view={state.view} onView={(v) => change(toView(state, v))} />
+          {!files && state.view !== "tasks" && <TimeTools {...common} absolute={absolute} onCustom={() => setCustom("range")} />}
         </div>
         {pictured && <OfWhat {...common} all={all} onAll={setAll} filtering={filtering} onFiltering={setFiltering} />}
         {state.view === "compare" && <BaseTools {...common} onCustom={() => setCustom("base")} />}
@@ -522,6 +552,14 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
         }} /> : <Content {...common} dropped={dropped} />}
       </div>
       <Sheets {...common} />
+      {arming && <TaskDialog endpoint={arming.of} onClose={() => setArming(null)} onStart={async (task) => {
+        const { said, answer } = await source.send("POST", "tasks", task);
+        if (said === "") {
+          setArming(null);
+          change({ view: "tasks", task: readTask(answer).id, requests: NO_REQUEST });
+        }
+        return said;
+      }} />}
       {custom && <Custom range={custom === "base" ? baseRange(state.base, range) : absolute} onClose={() => setCustom(null)}
                          onRange={(r) => change(custom === "base" ? { base: { ...state.base, range: r } } : { range: r })} />}
     </div>

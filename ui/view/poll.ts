@@ -89,6 +89,9 @@ export function usePoll(source: Source, state: LiveState): Poll {
           since.current = 0;
           setView(next);
           setProblem(null);
+          // Tasks have no range of time; an opened request whose profile is here does not change.
+          if (state.view === "tasks")
+            wait = next.part.of === "tasks" && next.part.profile ? 0 : 5000;
           // A new server has no samples yet: ask again soon.
           if (next.first === 0)
             wait = 1000;

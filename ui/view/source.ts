@@ -66,7 +66,8 @@ export class Source {
       this.skew = fits(0) ? 0 : (least + most) / 2;
   }
 
-  private async ask(path: string, parameters: Parameters, signal: AbortSignal, body: Blob | null): Promise<Response> {
+  private async ask(path: string, parameters: Parameters, signal: AbortSignal, body: Blob | null,
+                    method = body ? "POST" : "GET"): Promise<Response> {
     const [name, more] = path.split("?");
     const q = new URLSearchParams(more);
     for (const [k, v] of Object.entries(parameters))
@@ -81,12 +82,12 @@ export class Source {
     const text = q.toString();
     const headers: Record<string, string> = this.token ? { Authorization: `Bearer ${this.token}` } : {};
     if (body)
-      headers["Content-Type"] = "application/octet-stream";
+      headers["Content-Type"] = body.type || "application/octet-stream";
     const sent = Date.now();
     let r: Response;
     try {
       r = await fetch(`/api/v1/${name}${text ? "?" + text : ""}`, {
-        method: body ? "POST" : "GET", body, headers, signal, cache: "no-store", redirect: "error" });
+        method, body, headers, signal, cache: "no-store", redirect: "error" });
     } catch (e) {
       if (signal.aborted)
         throw e;
@@ -127,6 +128,19 @@ export class Source {
       return JSON.parse(text);
     } catch {
       throw new DataError("the server's answer is not JSON");
+    }
+  }
+
+  /** Changes something on the server. Returns why it was refused, or the answer. */
+  async send(method: "POST" | "DELETE", path: string, body: object | null): Promise<{ said: string; answer: unknown }> {
+    try {
+      const r = await this.ask(path, {}, new AbortController().signal, body && new Blob([JSON.stringify(body)], { type: "application/json" }), method);
+      return { said: "", answer: await r.json() };
+    } catch (e) {
+      // A token that may read only is not asked for again: the page goes on with it.
+      if (e instanceof TokenError && this.token)
+        return { said: "This token does not permit changes: they need one with the role admin", answer: null };
+      return { said: e instanceof Error ? e.message : String(e), answer: null };
     }
   }
 

@@ -34,6 +34,8 @@ interface Props {
   ms: number;
   /** The picture, if one is chosen. */
   picture: preact.JSX.Element | null;
+  /** Offers to profile the slow requests to an endpoint. */
+  onProfile: (e: Endpoint) => void;
 }
 
 const ms = (v: number): string => duration(1e6 * v);
@@ -56,6 +58,7 @@ function Bound(p: { label: string; value: number; onValue: (ms: number) => void 
 function Bar(p: Props & { set: (r: Partial<RequestState>) => void }): preact.JSX.Element {
   const { state, change, set } = p;
   const r = state.requests;
+  const endpoint = p.part.endpoints.find((e) => e.name === r.endpoint && (state.service === "" || e.service === state.service));
   return <div class="filter traces-bar">
     {r.trace === "" && r.endpoint !== "" && <nav class="tabs" aria-label="Of this endpoint">
       {(["list", "picture", "slow"] as const).map((s) => <button key={s} aria-current={r.show === s ? "page" : undefined}
@@ -77,6 +80,7 @@ function Bar(p: Props & { set: (r: Partial<RequestState>) => void }): preact.JSX
       <Bound label="at most" value={r.max} onValue={(max) => set({ max })} />
       <select aria-label="Status" value={r.status} onChange={(e) => set({ status: e.currentTarget.value as Status })}>
         {STATUSES.map((s) => <option key={s} value={s}>{STATUS_WORD[s]}</option>)}</select></>}
+    {r.trace === "" && r.endpoint !== "" && endpoint && <button class="text" onClick={() => p.onProfile(endpoint)}>Profile slow requests</button>}
   </div>;
 }
 
@@ -100,7 +104,8 @@ function Endpoints(p: Props & { onEndpoint: (e: Endpoint, show: Shown) => void }
         <td class="num">{ms(e.p50)}</td><td class="num">{ms(e.p95)}</td><td class="num">{ms(e.p99)}</td><td class="num">{ms(e.max)}</td>
         <td class="num" title={`${count(e.samples)} samples`}>{e.samples > 0 ? rate(e.value, p.ms, p.type) : "–"}</td>
         {p.factors && <Money factors={p.factors} ns={e.value * nanoseconds(p.type.unit)} ms={p.ms} />}
-        <td><button class="text" onClick={() => p.onEndpoint(e, "slow")}>Slow against fast</button></td></tr>)}</tbody>
+        <td><button class="text" onClick={() => p.onEndpoint(e, "slow")}>Slow against fast</button>{" "}
+          <button class="text" title="Add a task that keeps the slow requests with all their samples" onClick={() => p.onProfile(e)}>Profile slow requests</button></td></tr>)}</tbody>
     </table></div>
   </section>;
 }

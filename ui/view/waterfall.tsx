@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One trace: a row for each span, below its parent, with its samples. Choosing a row shows the span's picture. */
 import { showable } from "../model/payload.ts";
+import type { State } from "../model/tasks.ts";
 import { count, duration, value } from "../model/text.ts";
 import { below } from "../model/traces.ts";
 import type { RequestState, Span, Waterfall } from "../model/traces.ts";
 import type { SampleType } from "../model/vocab.ts";
+import { StateBar, statesText } from "./states.tsx";
 
 const MOST = 1000;
 const INDENT = 12;
@@ -14,6 +16,9 @@ interface Props {
   state: RequestState;
   type: SampleType;
   onChange: (r: Partial<RequestState>) => void;
+  /** Time by state of each span itself, by its id: of a kept request. */
+  states?: Map<string, State[]>;
+  dark?: boolean;
 }
 
 /** Returns a service's hue; hues are as far apart as the number of services allows. */
@@ -25,6 +30,17 @@ function Details(p: { s: Span }): preact.JSX.Element {
   const { s } = p;
   const facts: [string, string][] = [["kind", s.kind], ["status", s.message ? `${s.status}: ${s.message}` : s.status], ...s.attributes];
   return <dl class="facts">{facts.map(([k, v]) => <div key={k}><dt>{showable(k)}</dt><dd title={showable(v)}>{showable(v)}</dd></div>)}</dl>;
+}
+
+/** A span's bar; of a kept request with its own time by state from the left, and what its children took empty behind it. */
+function SpanBar(p: { s: Span; left: string; width: string; hue: string; states: State[] | undefined; dark: boolean }): preact.JSX.Element {
+  const { s, states } = p;
+  const kind = `span${s.status === "error" ? " failed" : ""}${states ? " states" : ""}`;
+  return <>
+    <b class={kind} aria-hidden="true" style={{ left: p.left, width: p.width, background: states ? "var(--back)" : p.hue }}>
+      {states && <StateBar states={states} whole={s.duration} dark={p.dark} />}</b>
+    {states && <span class="spoken">{statesText(states)}</span>}
+  </>;
 }
 
 export function WaterfallView(p: Props): preact.JSX.Element {
@@ -52,8 +68,8 @@ export function WaterfallView(p: Props): preact.JSX.Element {
           <button class="pick" aria-pressed={s.id === state.span} title={`${showable(s.service)}: ${showable(s.name)}`}
                   onClick={() => p.onChange(s.id === state.span ? { span: "", only: false } : { span: s.id })}>
             <i class="dot" style={{ background: hue(w, s.service) }} aria-hidden="true" />{showable(s.name)}</button> <span class="soft">{showable(s.service)}</span></td>
-        <td class="c-bar"><b class={s.status === "error" ? "span failed" : "span"} aria-hidden="true"
-          style={{ left: x(s.start), width: `max(2px, ${100 * s.duration / all}%)`, background: hue(w, s.service) }} /></td>
+        <td class="c-bar"><SpanBar s={s} left={x(s.start)} width={`max(2px, ${100 * s.duration / all}%)`} hue={hue(w, s.service)}
+                                   states={p.states?.get(s.id)} dark={p.dark ?? false} /></td>
         <td class="num">{duration(1e6 * s.duration)}</td>
         <td class="num" title={`${count(s.samples)} samples`}>{cost(s)}</td>{sums && <td class="num soft">{cost(below(w, i))}</td>}</tr>)}</tbody>
     </table>
