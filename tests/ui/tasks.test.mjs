@@ -124,6 +124,40 @@ it("a kept request: in the list as soon as its agent has it, its time by state, 
   await q.done();
 });
 
+it("the calls of a kept request as a tree: total, self, samples; a span with and without its children; to a line", async () => {
+  const p = await see(`view=tasks&task=${task}&trace=${hex(1, 32)}`, { said: /status of 404/ });
+  await p.page.getByRole("button", { name: "Calls", exact: true }).click();
+  const grid = p.page.getByRole("treegrid");
+  await grid.first().waitFor();
+  const calls = () => grid.locator("tbody tr").evaluateAll((trs) => trs.map((tr) => [tr.ariaLevel, ...[...tr.cells].map((td) => td.innerText.replace(/\s+/g, " ").trim()), tr.className]));
+  // Each name has a button that opens and closes, and those marked say so.
+  const plain = async () => (await calls()).map((r) => [r[0], r[1].replace(/^[▾▸]\s*/, "").replace(/ \(among .*/, ""), r[2], r[3], r[4], r[6]]);
+  assert.deepEqual(await plain(), [["1", "main", "370 ms", "0 ns", "3", ""], ["2", "buy", "370 ms", "0 ns", "3", ""], ["3", "reserve", "250 ms", "0 ns", "1", ""],
+    ["4", "lock", "250 ms", "0 ns", "1", ""], ["5", "futex", "250 ms", "250 ms", "1", "hot"], ["3", "stock", "90.0 ms", "0 ns", "1", ""],
+    ["4", "query", "90.0 ms", "90.0 ms", "1", "hot"], ["3", "render", "30.0 ms", "30.0 ms", "1", "hot"]]);
+  await p.shot("kept-calls-light");
+  await grid.getByRole("button", { name: "Close reserve" }).press("Enter");
+  assert.equal((await plain()).length, 6);
+  assert.equal(await grid.locator("tr", { hasText: "reserve" }).getAttribute("aria-expanded"), "false");
+  await p.page.getByLabel("Estimate").selectOption("skywalking");
+  await until("in the address", () => params(p).get("calls") === "skywalking");
+  await p.page.getByRole("button", { name: "find stock" }).click();
+  await until("of this span", async () => (await plain()).map((r) => r[1]).join() === "main,buy,stock,query");
+  await p.page.goBack();
+  await until("of all", async () => (await plain()).some((r) => r[1] === "render"));
+  await p.page.getByRole("button", { name: "GET /buy", exact: true }).click();
+  await p.page.getByLabel(/with\s+child spans/).uncheck();
+  await until("without its child", async () => (await plain()).every((r) => r[1] !== "query"));
+  await grid.getByRole("button", { name: "shop.c:41" }).click();
+  await p.page.locator(".sheet-source").waitFor();
+  assert.deepEqual([params(p).get("source"), params(p).get("line")], ["/src/shop.c", "41"]);
+  await p.done();
+  const q = await see(`view=tasks&task=${task}&trace=${hex(1, 32)}&calls=unbiased`, { dark: true });
+  await q.page.getByRole("treegrid").first().waitFor();
+  await q.shot("kept-calls-dark");
+  await q.done();
+});
+
 it("another task's samples of the same request are not counted", async () => {
   const other = (await api("tasks", "POST", { service: "shop", endpoint: "GET /buy" })).id;
   await sendSpans(s.url, "shop", [{ trace: 5, id: 50, name: "GET /buy", start: Date.now(), ms: 100 }]);

@@ -4,6 +4,8 @@
  * the other side of a comparison. Only values that differ from the defaults are written; unknown
  * keys are skipped, and wrong values read as defaults.
  */
+import { ESTIMATORS } from "./analysis.ts";
+import type { Estimator } from "./analysis.ts";
 import { decodeSpan, encodeSpan } from "./times.ts";
 import { NO_REQUEST, PERCENTILES, SHOWN, STATUSES } from "./traces.ts";
 import type { RequestState } from "./traces.ts";
@@ -74,6 +76,8 @@ export interface LiveState {
   requests: RequestState;
   /** The id of the task that is shown, "" for all. */
   task: string;
+  /** Of an opened request: its calls, by this estimate, instead of the flame graph. */
+  calls: Estimator;
   /** Seconds that the live view goes back. */
   last: number;
   /** null: live. */
@@ -82,7 +86,7 @@ export interface LiveState {
 }
 
 export const LIVE_DEFAULTS: LiveState = {
-  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", lane: "", waits: "", idle: false, source: "", line: 0, code: null, by: "", find: "", sort: "", requests: NO_REQUEST, task: "",
+  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", lane: "", waits: "", idle: false, source: "", line: 0, code: null, by: "", find: "", sort: "", requests: NO_REQUEST, task: "", calls: "",
   last: 300, range: null,
   base: { ago: 3600, range: null, service: null, filters: null },
 };
@@ -107,7 +111,7 @@ export function putRange(q: URLSearchParams, prefix: string, range: Range | null
 export function encodeLive(s: LiveState): string {
   const q = new URLSearchParams();
   const d = LIVE_DEFAULTS;
-  for (const key of ["view", "service", "type", "stacks", "group", "chart", "lane", "waits", "source", "by", "find", "sort", "task"] as const)
+  for (const key of ["view", "service", "type", "stacks", "group", "chart", "lane", "waits", "source", "by", "find", "sort", "task", "calls"] as const)
     if (s[key] !== d[key])
       q.set(key, s[key]);
   if (s.source !== "" && s.line > 0)
@@ -215,6 +219,7 @@ export function decodeLive(search: string): LiveState {
     requests: takeRequests(q),
     sort: q.get("sort") ?? "",
     task: /^[0-9a-z_-]{1,64}$/.test(q.get("task") ?? "") ? q.get("task")! : "",
+    calls: oneOf(q.get("calls"), ESTIMATORS),
     last: decodeSpan(q.get("last") ?? "") || LIVE_DEFAULTS.last,
     range: takeRange(q, ""),
     base: {

@@ -4,6 +4,8 @@ import { lossesOf, readAgents } from "../model/agents.ts";
 import type { Agents } from "../model/agents.ts";
 import { askable, baseRange, rangeAt, selector, without } from "../model/address.ts";
 import type { Filter, LiveState } from "../model/address.ts";
+import { readAnalysis } from "../model/analysis.ts";
+import type { Analysis } from "../model/analysis.ts";
 import { compareProfiles } from "../model/compare.ts";
 import { readFactors } from "../model/cost.ts";
 import type { Factors } from "../model/cost.ts";
@@ -53,7 +55,7 @@ export type Part =
   | { of: "services"; rows: ServiceRow[]; by: string; labels: string[]; quality: Quality }
   | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range }
   | { of: "traces"; endpoints: Endpoint[]; requests: Request[]; waterfall: Waterfall | null; profile: Profile | null; slow: Slow | null; quality: Quality | null }
-  | { of: "tasks"; tasks: Task[]; task: Task | null; kept: Kept | null; waterfall: Waterfall | null; profile: Profile | null }
+  | { of: "tasks"; tasks: Task[]; task: Task | null; kept: Kept | null; waterfall: Waterfall | null; profile: Profile | null; calls: Analysis | null }
   | { of: "agents"; agents: Agents; events: string[] };
 
 export interface View {
@@ -283,7 +285,7 @@ interface Answer {
 }
 
 /** The stacks of an opened request; of several types the one that has the most samples. */
-async function askKept(a: Round, kept: Kept): Promise<Pick<Part & { of: "tasks" }, "waterfall" | "profile"> & { type: string; damaged: boolean }> {
+async function askKept(a: Round, kept: Kept): Promise<Pick<Part & { of: "tasks" }, "waterfall" | "profile" | "calls"> & { type: string; damaged: boolean }> {
   const { source, signal, state } = a;
   const { trace } = state.requests;
   const types = keptTypes(readNames(await source.json("types", within(kept), signal), "types"));
@@ -293,13 +295,18 @@ async function askKept(a: Round, kept: Kept): Promise<Pick<Part & { of: "tasks" 
     return { type, waterfall: w, damaged: (json as { damaged?: unknown }).damaged === true, samples: w.spans.reduce((n, s) => n + s.samples, w.other.samples) };
   }));
   const best = all.reduce((x, y) => (y.samples > x.samples ? y : x));
-  return { ...best, profile: best.type === "" || best.samples === 0 ? null : parseBody(await source.bytes("payload", {
-    ...within(kept), query: requestQuery(state, best.type), type: best.type, ...parametersOf(state.requests, "") }, signal)) };
+  if (best.type === "" || best.samples === 0)
+    return { ...best, profile: null, calls: null };
+  const { span, only } = state.requests;
+  const [body, calls] = await Promise.all([
+    source.bytes("payload", { ...within(kept), query: requestQuery(state, best.type), type: best.type, ...parametersOf(state.requests, "") }, signal),
+    state.calls === "" ? null : source.json(`requests/${trace}/analysis`, { type: best.type, estimator: state.calls, span, children: only ? "exclude" : "include" }, signal)]);
+  return { ...best, profile: parseBody(body), calls: calls === null ? null : readAnalysis(calls) };
 }
 
 async function askTasks(a: Round): Promise<Answer> {
   const { source, signal, state } = a;
-  const part = { of: "tasks" as const, tasks: [], task: null, kept: null, waterfall: null, profile: null };
+  const part = { of: "tasks" as const, tasks: [], task: null, kept: null, waterfall: null, profile: null, calls: null };
   if (state.task === "")
     return { part: { ...part, tasks: readTasks(await source.json("tasks", {}, signal)) }, damaged: false };
   const { trace } = state.requests;
@@ -307,8 +314,8 @@ async function askTasks(a: Round): Promise<Answer> {
   const [task, kept] = [readTask(t), readKept(r)];
   if (trace === "")
     return { part: { ...part, task, kept }, damaged: false };
-  const { type, damaged, waterfall, profile } = await askKept(a, kept);
-  return { part: { ...part, task, kept, waterfall, profile }, damaged, own: { range: { from: kept.from, to: kept.to }, type } };
+  const { type, damaged, waterfall, profile, calls } = await askKept(a, kept);
+  return { part: { ...part, task, kept, waterfall, profile, calls }, damaged, own: { range: { from: kept.from, to: kept.to }, type } };
 }
 
 async function askAgents(a: Round): Promise<{ part: Part; damaged: boolean }> {

@@ -5,6 +5,7 @@
  */
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { LiveState } from "../model/address.ts";
+import type { Estimator } from "../model/analysis.ts";
 import { showable } from "../model/payload.ts";
 import { countsText, isDelivered, isLive, ledgerNote, outcomeText, reasonText, sumMs, taskFor } from "../model/tasks.ts";
 import type { Kept, KeptRequest, NewTask, Task } from "../model/tasks.ts";
@@ -14,6 +15,7 @@ import { NO_REQUEST } from "../model/traces.ts";
 import type { Endpoint } from "../model/traces.ts";
 import type { SampleType } from "../model/vocab.ts";
 import type { Part } from "./ask.ts";
+import { Calls } from "./calls.tsx";
 import { stateColour, StateBar, statesText, stateText } from "./states.tsx";
 import { WaterfallView } from "./waterfall.tsx";
 import "./tasks.css";
@@ -132,7 +134,7 @@ function OneTask(p: Props & { task: Task }): preact.JSX.Element {
 /* ---- one request ---- */
 
 function OneRequest(p: Props & { kept: Kept; q: KeptRequest }): preact.JSX.Element {
-  const { part, q } = p;
+  const { part, state, q } = p;
   return <>
     <section class="one-request" aria-label="Kept request">
       <div class="filter"><h2>{showable(q.endpoint)}, {ms(q.duration)}</h2><span class="soft">{at(q.start, p.now)}; {showable(reasonText(q.reason))};
@@ -141,7 +143,12 @@ function OneRequest(p: Props & { kept: Kept; q: KeptRequest }): preact.JSX.Eleme
     </section>
     {part.waterfall && <WaterfallView w={part.waterfall} state={p.state.requests} type={p.type} states={p.kept.spans} dark={p.dark}
                                       onChange={(r) => p.change({ requests: { ...p.state.requests, ...r } })} />}
-    {p.picture ?? <div class="nothing"><h2>No stacks of this request</h2><p>{q.outcome === "waiting" ? "They arrive when its agent has asked for the decision."
+    {p.picture && <div class="filter calls-bar">
+      <nav class="tabs" aria-label="Of this request">{([["", "Flame graph"], ["unbiased", "Calls"]] as const).map(([e, name]) =>
+        <button key={e} aria-current={(state.calls === "") === (e === "") ? "page" : undefined} onClick={() => p.change({ calls: e })}>{name}</button>)}</nav>
+      {state.calls !== "" && <label class="soft">time by <select aria-label="Estimate" value={state.calls} onChange={(e) => p.change({ calls: e.currentTarget.value as Estimator })}>
+        <option value="unbiased">an unbiased estimate</option><option value="skywalking">SkyWalking's estimate</option></select></label>}</div>}
+    {p.picture && part.calls && state.calls !== "" ? <Calls key={`${state.calls} ${state.requests.span} ${state.requests.only}`} analysis={part.calls} onSource={(source, line) => p.change({ source, line, code: null })} /> : p.picture ?? <div class="nothing"><h2>No stacks of this request</h2><p>{q.outcome === "waiting" ? "They arrive when its agent has asked for the decision."
       : "No agent sent any, or they are not stored any more."}</p></div>}
   </>;
 }
