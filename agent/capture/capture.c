@@ -215,9 +215,10 @@ int capture_keep(struct capture *c, u32 server, const struct control_keep *keeps
 		if (!t)
 			continue;
 		memcpy(w.service, t->asked.service, sizeof(w.service));
-		if (was_asked(c, wish_hash(server, &keeps[i]), now / 1000000))
-			continue;
-		r = c->wishes.n < MAX_WISHES ? vec_push(&c->wishes, w) : -ENOMEM;
+		/* There has to be room first: a request that is noted as asked for is asked for once. */
+		r = c->wishes.n < MAX_WISHES ? vec_reserve(&c->wishes, c->wishes.n + 1) : -ENOMEM;
+		if (r == 0 && !was_asked(c, wish_hash(server, &keeps[i]), now / 1000000))
+			r = vec_push(&c->wishes, w);
 	}
 	pthread_cond_broadcast(&c->wake);
 	pthread_mutex_unlock(&c->lock);
