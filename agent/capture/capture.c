@@ -215,7 +215,7 @@ int capture_keep(struct capture *c, u32 server, const struct control_keep *keeps
 		if (!t)
 			continue;
 		memcpy(w.service, t->asked.service, sizeof(w.service));
-		/* There has to be room first: a request that is noted as asked for is asked for once. */
+		/* Room first: a request that is noted as asked for is not taken again. */
 		r = c->wishes.n < MAX_WISHES ? vec_reserve(&c->wishes, c->wishes.n + 1) : -ENOMEM;
 		if (r == 0 && !was_asked(c, wish_hash(server, &keeps[i]), now / 1000000))
 			r = vec_push(&c->wishes, w);

@@ -42,6 +42,7 @@ struct analysis {
 	u8 trace_id[16], span_id[8];
 	bool of_span, children, compatible, by_line;
 	char type[STORE_TYPE_BYTES];
+	const char *task; /* the only one whose samples are taken; NULL: all; borrowed */
 	struct trace_set set;
 	u32 span; /* in the set, if of_span */
 	vec(struct segment) segments;
@@ -108,6 +109,7 @@ static int read_parameters(struct api_call *c, struct analysis *a)
 	if (r == 0)
 		r = api_flag(c, "lines", &a->by_line);
 	snprintf(a->type, sizeof(a->type), "%s", type ? type : "");
+	a->task = net_parameter(c->r, "task");
 	return r;
 }
 
@@ -360,6 +362,17 @@ static const char *service_of(const struct analysis *a, const struct store_link 
 	return profile_string(a->links.profile, l->service);
 }
 
+/* Whether a sample was taken for the task. Two tasks that keep a request each have its samples. */
+static bool is_of_task(const struct analysis *a, const struct store_link *l)
+{
+	const u64 *at = a->task ? map_get(&a->by_series, l->series >> 1) : NULL;
+	const char *task =
+		at ? profile_label(a->series.profile, a->series.series.data[*at].resource, "task")
+		   : NULL;
+
+	return !a->task || (task && !strcmp(task, a->task));
+}
+
 /* The group of a sample, index in a->groups. */
 static int group_of(struct analysis *a, const struct store_link *l, bool snapshot, u32 *ret)
 {
@@ -417,7 +430,7 @@ static int add_sample(struct analysis *a, size_t i, u32 stack, u32 *numbers)
 	u32 group;
 	int r;
 
-	if (!snapshot && !is_asked(a, l))
+	if (!is_of_task(a, l) || (!snapshot && !is_asked(a, l)))
 		return 0;
 	r = group_of(a, l, snapshot, &group);
 	if (r < 0)

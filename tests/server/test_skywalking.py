@@ -417,6 +417,17 @@ def test_children_of_a_span(server):
         assert calls(a["groups"][0]) == {"R": (1, 10, 0), f"R/{leaf}": (1, 10, 10)}
 
 
+def test_samples_of_one_task(server):
+    """Two tasks that keep a request each have their samples of it."""
+    accepted(stream(server, SNAPSHOTS, [snapshot(n, 10 * n, "RA") for n in range(3)]))
+    accepted(stream(server, SNAPSHOTS, [snapshot(n, 10 * n + 5, "RB", task="other") for n in range(2)]))
+    accepted(stream(server, COLLECT, [segment([span(end=30)])]))
+    trace = only_trace(server)
+    leaves = {task: {path for group in analysis(server, trace, task=task)["groups"] for path in calls(group)}
+              for task in ("task-1", "other", "none")}
+    assert leaves == {"task-1": {"R", "R/A"}, "other": {"R", "R/B"}, "none": set()}
+
+
 def test_threads_are_not_mixed(server):
     """Two segments of one trace, with equal numbers: SkyWalking takes those of the second for those of the first."""
     other = wire.message(_1=1, _2="t.1.1", _3="s.1", _4=0)

@@ -300,7 +300,7 @@ async function askKept(a: Round, kept: Kept): Promise<Pick<Part & { of: "tasks" 
   const { span, only } = state.requests;
   const [body, calls] = await Promise.all([
     source.bytes("payload", { ...within(kept), query: requestQuery(state, best.type), type: best.type, ...parametersOf(state.requests, "") }, signal),
-    state.calls === "" ? null : source.json(`requests/${trace}/analysis`, { type: best.type, estimator: state.calls, span, children: only ? "exclude" : "include" }, signal)]);
+    state.calls === "" ? null : source.json(`requests/${trace}/analysis`, { type: best.type, task: state.task, estimator: state.calls, span, children: only ? "exclude" : "include" }, signal)]);
   return { ...best, profile: parseBody(body), calls: calls === null ? null : readAnalysis(calls) };
 }
 
