@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A load generator: load.py SHOP-URL. One request in a hundred has a coupon that is slow to check."""
+"""A load generator: load.py SHOP-URL STOCK-URL. One purchase in a hundred has a coupon that is slow to check, and every 15 s
+somebody takes the inventory."""
 
+import contextlib
 import random
 import sys
 import threading
@@ -29,7 +31,15 @@ def buy(shop):
         time.sleep(random.expovariate(8))
 
 
+def count(stock):
+    while True:
+        time.sleep(15)
+        with contextlib.suppress(urllib.error.URLError, OSError):
+            urllib.request.urlopen(f"{stock}/inventory", timeout=60).read()
+
+
 if __name__ == "__main__":
+    threading.Thread(target=count, args=[sys.argv[2]], daemon=True).start()
     for _ in range(4):
         threading.Thread(target=buy, args=[sys.argv[1]], daemon=True).start()
     threading.Event().wait()

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stock service of the demo: GET /stock?n=N returns N numbers. A thread works on each request
- * and publishes its span with libculprit-context; the span itself is sent as OTLP in JSON to this
- * machine, to the port of OTEL_EXPORTER_OTLP_ENDPOINT.
+ * The stock service of the demo: GET /stock?n=N returns N numbers, GET /inventory their sum, for
+ * which it locks all shelves for half a second: purchases meanwhile wait, for culprit to find. A
+ * thread works on each request and publishes its span with libculprit-context; the span itself is
+ * sent as OTLP in JSON to this machine, to the port of OTEL_EXPORTER_OTLP_ENDPOINT.
  *
  *	stock PORT
  */
@@ -21,13 +22,16 @@
 #include <culprit_context.h>
 
 #define THREADS 4
+#define SHELVES 120000
 
 struct span {
 	uint8_t trace[16], parent[8], id[8];
 	uint64_t begin_ns, end_ns;
 	int is_root;
+	const char *route;
 };
 
+static pthread_mutex_t shelves = PTHREAD_MUTEX_INITIALIZER;
 static int listener, otlp_port = 4318;
 
 static uint64_t now_ns(void)
@@ -54,11 +58,11 @@ static const char *hex(const uint8_t *from, size_t n, char *to)
 }
 
 /* The ids in the caller's traceparent, or a new trace. */
-static void begin_span(struct span *s, const char *request)
+static void begin_span(struct span *s, const char *request, const char *route)
 {
 	const char *p = strcasestr(request, "\ntraceparent: 00-");
 
-	*s = (struct span){.begin_ns = now_ns()};
+	*s = (struct span){.begin_ns = now_ns(), .route = route};
 	if (p)
 		p += strlen("\ntraceparent: 00-");
 	if (!p || strlen(p) < 52 || unhex(p, s->trace, 16) < 0 || unhex(p + 33, s->parent, 8) < 0) {
@@ -95,13 +99,13 @@ static void end_span(struct span *s)
 		     "{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"service.name\","
 		     "\"value\":{\"stringValue\":\"stock\"}}]},\"scopeSpans\":[{\"spans\":[{"
 		     "\"traceId\":\"%s\",\"spanId\":\"%s\",\"parentSpanId\":\"%s\","
-		     "\"name\":\"GET /stock\",\"kind\":2,\"startTimeUnixNano\":\"%llu\","
+		     "\"name\":\"GET %s\",\"kind\":2,\"startTimeUnixNano\":\"%llu\","
 		     "\"endTimeUnixNano\":\"%llu\",\"status\":{},\"attributes\":[{\"key\":"
 		     "\"http.request.method\",\"value\":{\"stringValue\":\"GET\"}},{\"key\":"
-		     "\"http.route\",\"value\":{\"stringValue\":\"/stock\"}}]}]}]}]}",
+		     "\"http.route\",\"value\":{\"stringValue\":\"%s\"}}]}]}]}]}",
 		     hex(s->trace, 16, trace), hex(s->id, 8, id),
-		     s->is_root ? "" : hex(s->parent, 8, parent), (unsigned long long)s->begin_ns,
-		     (unsigned long long)s->end_ns);
+		     s->is_root ? "" : hex(s->parent, 8, parent), s->route,
+		     (unsigned long long)s->begin_ns, (unsigned long long)s->end_ns, s->route);
 	fd = connect_to(otlp_port);
 	if (fd < 0)
 		return; /* nothing receives spans */
@@ -126,32 +130,61 @@ static __attribute__((noinline)) unsigned count_shelf(unsigned item)
 	return (unsigned)(found % 100);
 }
 
+/* Nobody may take anything from a shelf meanwhile. */
+static __attribute__((noinline)) unsigned long take_inventory(void)
+{
+	unsigned long sum = 0;
+
+	pthread_mutex_lock(&shelves);
+	for (unsigned i = 0; i < SHELVES; i++)
+		sum += count_shelf(i);
+	pthread_mutex_unlock(&shelves);
+	return sum;
+}
+
+static void answer_stock(int fd, unsigned items)
+{
+	size_t used = 0, cap = (size_t)items * 12 + 1;
+	char *body = malloc(cap);
+
+	pthread_mutex_lock(&shelves);
+	for (unsigned i = 0; body && i < items; i++)
+		used += (size_t)snprintf(body + used, cap - used, "%u\n", count_shelf(i));
+	pthread_mutex_unlock(&shelves);
+	dprintf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%.*s", used,
+		(int)used, body ? body : "");
+	free(body);
+}
+
+static void answer_inventory(int fd)
+{
+	char body[24];
+	int n = snprintf(body, sizeof(body), "%lu\n", take_inventory());
+
+	dprintf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", n,
+		body);
+}
+
 static void answer(int fd)
 {
 	char request[4096];
 	ssize_t n = read(fd, request, sizeof(request) - 1);
 	struct span span;
-	size_t used = 0, cap;
 	unsigned items = 0;
-	char *body;
+	int is_inventory;
 
 	if (n <= 0)
 		return;
 	request[n] = '\0';
-	begin_span(&span, request);
-	if (sscanf(request, "GET /stock?n=%u", &items) != 1 || items > 10000) {
+	is_inventory = !strncmp(request, "GET /inventory ", 15);
+	begin_span(&span, request, is_inventory ? "/inventory" : "/stock");
+	if (is_inventory)
+		answer_inventory(fd);
+	else if (sscanf(request, "GET /stock?n=%u", &items) == 1 && items <= 10000)
+		answer_stock(fd, items);
+	else
 		dprintf(fd,
 			"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-		end_span(&span);
-		return;
-	}
-	cap = (size_t)items * 12 + 1;
-	body = malloc(cap);
-	for (unsigned i = 0; body && i < items; i++)
-		used += (size_t)snprintf(body + used, cap - used, "%u\n", count_shelf(i));
-	dprintf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%.*s", used,
-		(int)used, body ? body : "");
-	free(body);
 	end_span(&span);
 }
 

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `./run demo` as a reader walks it: from the list of requests to the line that one purchase in a hundred waits for. */
+/*
+ * `./run demo` as a reader walks it: from the list of requests to the line that one purchase in a hundred waits for, and from
+ * an endpoint whose requests are slow at times to the line that has the lock which they wait for.
+ */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { connect, createServer } from "node:net";
 import { once } from "node:events";
 import { join, resolve, dirname } from "node:path";
-import { after, test } from "node:test";
-import { cannot, culprit, openUrl, top } from "./page.mjs";
+import { after, before, test } from "node:test";
+import { cannot, culprit, openUrl, top, until } from "./page.mjs";
 import { programs, saidUrl, stop } from "./programs.mjs";
 
 const builds = resolve(dirname(dirname(culprit)));
 const skip = cannot() || (process.getuid() === 0 ? "" : "needs root: it records all of the machine") ||
   (spawnSync("go", ["version"]).status === 0 ? false : "needs go: one of the services is in it");
 const { start, end } = programs("demo");
-after(end);
 
 /** One that the kernel gives to nobody else for a minute: a connection that was closed there waits. */
 async function freePort() {
@@ -26,10 +28,18 @@ async function freePort() {
   return port;
 }
 
-test("the demo: slow purchases, against the others, down to the line", { skip, timeout: 480000 }, async () => {
-  const demo = start("/usr/bin/python3", [join(top, "demo/start"), builds, "--listen", "127.0.0.1:0", "--otlp-grpc", "off", "--otlp-grpc-old", "off",
+let demo, url;
+
+before(async () => {
+  if (skip)
+    return;
+  demo = start("/usr/bin/python3", [join(top, "demo/start"), builds, "--listen", "127.0.0.1:0", "--otlp-grpc", "off", "--otlp-grpc-old", "off",
     "--otlp-http", `127.0.0.1:${await freePort()}`], { stdio: ["ignore", "pipe", "inherit"] });
-  const p = await openUrl(await saidUrl(demo), { said: /status of 4/ });
+  url = await saidUrl(demo);
+});
+
+test("the demo: slow purchases, against the others, down to the line", { skip, timeout: 480000 }, async () => {
+  const p = await openUrl(url, { said: /status of 4/ });
   const see = p.page;
   await see.getByRole("button", { name: "Traces" }).click();
   const row = see.getByRole("region", { name: "Endpoints" }).getByRole("row").filter({ hasText: "/checkout" });
@@ -68,5 +78,43 @@ test("the demo: slow purchases, against the others, down to the line", { skip, t
   await see.getByRole("region", { name: "Trace" }).getByRole("button", { name: /checkout/ }).first().waitFor();
   await p.shot("demo-trace");
   await p.done();
-  await stop(demo);
+});
+
+test("the demo: requests that wait, down to the line that has the lock", { skip, timeout: 480000 }, async () => {
+  const p = await openUrl(`${url}?view=traces&last=15m`, { said: /status of 4/ });
+  const see = p.page;
+  // Three clicks from the endpoint to a task.
+  const row = see.getByRole("region", { name: "Endpoints" }).getByRole("row").filter({ hasText: "GET /stock" });
+  await row.getByRole("button", { name: "GET /stock" }).click({ timeout: 120000 });
+  await see.getByRole("button", { name: "Profile slow requests" }).click();
+  const dialog = see.getByRole("dialog", { name: "Profile slow requests" });
+  await dialog.getByLabel("From").fill("200");
+  await dialog.getByRole("button", { name: "Start" }).click();
+  // Within 15 s somebody takes the inventory; a request that waits then is kept, and waited for a lock most of the time.
+  const kept = see.getByRole("region", { name: "Kept requests" }).getByRole("row").filter({ has: see.locator(".state-bar b") }).first();
+  await kept.waitFor({ timeout: 180000 });
+  await kept.getByRole("button").first().click();
+  const one = see.getByRole("region", { name: "Kept request", exact: true });
+  const share = async () => parseFloat(/lock[^%]*?([\d.,]+) %/.exec((await one.innerText()).replace(/\s+/g, " "))?.[1] ?? "0");
+  await until("the request waited for the lock", async () => await share() > 60, 60);
+  await p.shot("demo-kept");
+  await p.done();
+  // Who had it: two clicks from the service's waits to the line.
+  const q = await openUrl(`${url}?service=stock&last=15m&waits=lock&type=${encodeURIComponent("off_cpu:off_cpu:nanoseconds:off_cpu:nanoseconds")}`);
+  await q.page.locator(".waits td button", { hasText: "while held" }).first().click({ timeout: 60000 });
+  await q.page.getByPlaceholder(/^Search/).fill("take_inventory");
+  await until("the owner is shown", async () => /\d %/.test((await q.page.locator(".search output").allInnerTexts()).join()), 60);
+  await q.page.getByPlaceholder(/^Search/).press("Enter");
+  await q.page.locator(".flame-window").focus();
+  await q.key("o");
+  await q.page.locator(".sheet-source tr.hot").waitFor();
+  assert.match(await q.page.locator(".sheet-source").innerText(), /sum \+= count_shelf\(i\)/);
+  await q.shot("demo-owner");
+  await q.done();
+});
+
+after(async () => {
+  if (demo)
+    await stop(demo);
+  await end();
 });

@@ -190,8 +190,8 @@ def measure_demo(hz, pairs):
     """Returns (time that reading spans adds to a sample of any process, while the demo's shop is fully loaded; share of
     samples with a span)."""
     demo = runpy.run_path(os.path.join(TOP, "demo/start"))
-    with demo["shop"](os.path.join(TOP, "build"), "127.0.0.1:1") as url:
-        load = [subprocess.Popen([os.path.join(TOP, "demo/load.py"), url]) for _ in range(2 * CPUS)]
+    with demo["shop"](os.path.join(TOP, "build"), "127.0.0.1:1") as (shop, stock):
+        load = [subprocess.Popen([os.path.join(TOP, "demo/load.py"), shop, stock]) for _ in range(2 * CPUS)]
         try:
             with recorder_of_spans(99) as (_, counts):
                 time.sleep(10)
