@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A load generator: load.py SHOP-URL STOCK-URL. One purchase in a hundred has a coupon that is slow to check, and every 15 s
+"""A load generator: load.py SHOP-URL STOCK-URL. One purchase in a hundred has a coupon that is slow to check, and every 20 s
 somebody takes the inventory."""
 
 import contextlib
@@ -33,7 +33,7 @@ def buy(shop):
 
 def count(stock):
     while True:
-        time.sleep(15)
+        time.sleep(20)
         with contextlib.suppress(urllib.error.URLError, OSError):
             urllib.request.urlopen(f"{stock}/inventory", timeout=60).read()
 

@@ -22,7 +22,7 @@
 #include <culprit_context.h>
 
 #define THREADS 4
-#define SHELVES 120000
+#define SHELVES 80000
 
 struct span {
 	uint8_t trace[16], parent[8], id[8];

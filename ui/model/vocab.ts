@@ -84,6 +84,12 @@ export function valueType(name: string, unit: string, profile = ""): SampleType 
     : { id: "", name, unit, profile, label: name, rate: unitId(unit) === "COUNT" ? name : "", adds: "over_time", isCpu: false, help: "" };
 }
 
+/** The name under which a server stores what culprit's agents record of a type. */
+export function nameOfType(id: string): string {
+  const { profile, name, unit } = SAMPLE_TYPES.find((t) => t.id === id)!;
+  return [profile, name, unit, name, unit].join(":");
+}
+
 /** Two types whose values the server adds: CPU time and waits are the whole time of threads. */
 export function sumOf(type: string): [type: string, also: string] | null {
   const [a, b, ...more] = type.split("+");

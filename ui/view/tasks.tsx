@@ -13,6 +13,7 @@ import { count, duration, percent } from "../model/text.ts";
 import { clock, day } from "../model/times.ts";
 import { NO_REQUEST } from "../model/traces.ts";
 import type { Endpoint } from "../model/traces.ts";
+import { nameOfType } from "../model/vocab.ts";
 import type { SampleType } from "../model/vocab.ts";
 import type { Part } from "./ask.ts";
 import { Calls } from "./calls.tsx";
@@ -48,12 +49,14 @@ const untilText = (t: Task, now: number): string => (t.end > 0 ? at(t.end, now) 
 /* ---- time by state ---- */
 
 /** All parts with their numbers, and what is not known. */
-function Ledger(p: { q: KeptRequest; dark: boolean }): preact.JSX.Element {
+function Ledger(p: { q: KeptRequest; dark: boolean; onLocks: () => void }): preact.JSX.Element {
   const { states, duration: whole } = p.q;
   return <section class="ledger" aria-label="Time by state">
     <StateBar states={states} whole={whole} dark={p.dark} />
     <ul class="wait-legend">{states.map((s) => <li key={s.name} title={s.wait?.help ?? ""}>
-      <i style={{ background: stateColour(s, p.dark) }} aria-hidden="true" />{stateText(s)} <span class="soft">{percent(s.ms / Math.max(whole, sumMs(states)))}</span></li>)}</ul>
+      <i style={{ background: stateColour(s, p.dark) }} aria-hidden="true" />{stateText(s)} <span class="soft">{percent(s.ms / Math.max(whole, sumMs(states)))}</span>
+      {s.wait?.id === "LOCK" && <>{" "}<button class="text" title="The locks that the service waited for at that time, and what threads did that had them"
+        onClick={p.onLocks}>who had it</button></>}</li>)}</ul>
     <p class="soft">{ledgerNote(states, whole)}</p>
   </section>;
 }
@@ -133,13 +136,20 @@ function OneTask(p: Props & { task: Task }): preact.JSX.Element {
 
 /* ---- one request ---- */
 
+/** Before and after the request: samples of a wait come when it is over, or every few seconds. */
+const AROUND_MS = 10000;
+
+/** The locks that threads of the service waited for while it worked on the request. */
+const locksAt = (service: string, q: KeptRequest): Partial<LiveState> => ({ view: "flame", service, type: nameOfType("OFF_CPU"), filters: [], stacks: "", group: "",
+  waits: "lock", task: "", requests: NO_REQUEST, range: { from: Math.floor(q.start) - AROUND_MS, to: Math.ceil(q.start + q.duration) + AROUND_MS } });
+
 function OneRequest(p: Props & { kept: Kept; q: KeptRequest }): preact.JSX.Element {
   const { part, state, q } = p;
   return <>
     <section class="one-request" aria-label="Kept request">
       <div class="filter"><h2>{showable(q.endpoint)}, {ms(q.duration)}</h2><span class="soft">{at(q.start, p.now)}; {showable(reasonText(q.reason))};
         {" "}{showable(outcomeText(q.outcome))}{q.host && ` by ${showable(q.host)}`}</span></div>
-      <Ledger q={q} dark={p.dark} />
+      <Ledger q={q} dark={p.dark} onLocks={() => p.change(locksAt(p.part.task!.service, q))} />
     </section>
     {part.waterfall && <WaterfallView w={part.waterfall} state={p.state.requests} type={p.type} states={p.kept.spans} dark={p.dark}
                                       onChange={(r) => p.change({ requests: { ...p.state.requests, ...r } })} />}
