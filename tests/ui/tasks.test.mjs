@@ -99,7 +99,7 @@ it("a kept request: in the list as soon as its agent has it, its time by state, 
   assert.deepEqual([params(p).get("task"), params(p).get("trace")], [task, hex(1, 32)]);
   // What each part is, in numbers, and that the parts are the request's time.
   assert.match(await said(p, "Time by state"),
-    /running 100 ms 25 % lock 250 ms 62\.5 % disk 40\.0 ms 10 % runnable 8\.00 ms 2 % unknown 2\.00 ms 0\.50 % of 2\.00 ms the agent does not know the state/);
+    /running 100 ms 25 % lock 250 ms 62\.5 % who had it disk 40\.0 ms 10 % runnable 8\.00 ms 2 % unknown 2\.00 ms 0\.50 % of 2\.00 ms the agent does not know the state/);
   const widths = (selector) => p.page.locator(selector).evaluateAll((bs) => bs.map((b) => Math.round(1000 * b.getBoundingClientRect().width / b.parentElement.getBoundingClientRect().width) / 10));
   assert.deepEqual(await widths(".ledger .state-bar b"), [25, 62.5, 10, 2, 0.5]);
   // The request's own time is 300 of its 400 ms: the rest is its child's.
