@@ -297,7 +297,7 @@ Test(control_client, failures_grow_to_half_a_minute)
 
 	for (size_t i = 0; i < ARRAY_SIZE(waits); i++)
 		cr_expect_eq(failing_round(c, A, (struct export_answer){}), waits[i]);
-	cr_expect_eq(metric_of(c, "failures_total", A), ARRAY_SIZE(waits));
+	cr_expect_eq((u64)metric_of(c, "failures_total", A), ARRAY_SIZE(waits));
 	round_of(c, A, 1, 0, 0);
 	cr_expect_eq(failing_round(c, A, (struct export_answer){}), 1000);
 	cr_expect_eq(failing_round(c, A, (struct export_answer){.retry_after_ms = 7000}), 7000);

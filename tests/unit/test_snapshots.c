@@ -289,7 +289,7 @@ Test(snapshots, alternating_leaves_share_equally)
 	cr_expect_eq(m.out.rows.data[0].self_ns, 0);
 	/* Successive snapshots are dependent, which widens the binomial interval. */
 	share = (double)m.out.rows.data[1].total_ns / ((double)SPAN_MS * MS);
-	interval = 1.96 * sqrt(0.25 / (SPAN_MS / PERIOD_MS)) * 1.5;
+	interval = 1.96 * sqrt(0.25 * PERIOD_MS / SPAN_MS) * 1.5;
 	cr_expect(fabs(share - 0.5) < interval, "%f, not 0.5 +- %f", share, interval);
 	compatible(&m, 0, SPAN_MS);
 	leaves = (double)(m.out.rows.data[1].total_ns + m.out.rows.data[2].total_ns);
