@@ -90,7 +90,7 @@ it("PostgreSQL: backends wait for the row, and the one that commits lets it go",
   const p = await see("postgres", `&stacks=${encodeURIComponent('fn="XactLockTableWait"')}`);
   // All of them wait in the lock manager, in the call of an update.
   for (const name of ["ProcSleep", "LockAcquireExtended", "standard_ExecutorRun"])
-    assert.ok(await p.share(name) > 95, name);
+    assert.ok(await p.share(name) > 95, `${name}: ${await p.share(name)} %`);
   // Nothing of the profiler itself is in their stacks.
   assert.doesNotMatch(await folded("postgres"), /bpf_|traceiter/);
   // The owner: another backend, which commits and hands the lock on.
@@ -117,7 +117,9 @@ it("nginx: the worker waits for the upstream's socket", async () => {
   await p.settled();
   assert.deepEqual(new URL(p.page.url()).searchParams.getAll("is"), [`peer=${upstream}`]);
   assert.ok(await p.share("ngx_process_events_and_timers") > 95);
-  assert.ok((await p.legend()).poll > 90);
+  // The rest is time for which the worker waited for a CPU, on a machine that pgbench keeps busy.
+  const of = await p.legend();
+  assert.ok(of.poll > 50 && of.poll + (of.runnable ?? 0) > 98, JSON.stringify(of));
   await p.done();
 });
 
