@@ -12,12 +12,6 @@
 
 SOURCE_SKELETON(block)
 
-static int parse(const char *name, struct source *s, struct diag *reterr_diag)
-{
-	(void)reterr_diag;
-	return strcmp(name, s->row->name) == 0 ? 0 : -ENOENT;
-}
-
 /* The arguments of a tracepoint; 0: there is none of that name. */
 static u32 n_arguments(const struct btf *btf, const char *name)
 {
@@ -145,7 +139,6 @@ static u16 attributes(const struct source *s, const u8 *bytes, u32 n, u8 ret[FIE
 }
 
 const struct source_ops source_block = {
-	.parse = parse,
 	.open = open_block,
 	.load = block_load,
 	.destroy = block_destroy,

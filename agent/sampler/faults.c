@@ -2,18 +2,11 @@
 /* Page faults with the memory that they bring: the user half of bpf/prog/faults.bpf.c. */
 #include <errno.h>
 #include <linux/perf_event.h>
-#include <string.h>
 
 #include "agent/sampler/source.h"
 #include "faults.skel.h"
 
 SOURCE_SKELETON(faults)
-
-static int parse(const char *name, struct source *s, struct diag *reterr_diag)
-{
-	(void)reterr_diag;
-	return strcmp(name, s->row->name) == 0 ? 0 : -ENOENT;
-}
 
 static int open_faults(struct source *s)
 {
@@ -42,7 +35,6 @@ static u16 attributes(const struct source *s, const u8 *bytes, u32 n, u8 ret[FIE
 }
 
 const struct source_ops source_faults = {
-	.parse = parse,
 	.open = open_faults,
 	.load = faults_load,
 	.destroy = faults_destroy,

@@ -2,19 +2,12 @@
 /* Samples of threads that carry a span: the user half of bpf/prog/request_clock.bpf.c. */
 #include <errno.h>
 #include <linux/perf_event.h>
-#include <string.h>
 
 #include "agent/sampler/source.h"
 #include "base/log.h"
 #include "request_clock.skel.h"
 
 SOURCE_SKELETON(request_clock)
-
-static int parse(const char *name, struct source *s, struct diag *reterr_diag)
-{
-	(void)reterr_diag;
-	return strcmp(name, s->row->name) == 0 ? 0 : -ENOENT;
-}
 
 /* The kernel refuses a higher rate than its limit, which it lowers itself on slow machines. */
 static int start(struct source *s, struct diag *reterr_diag)
@@ -32,7 +25,6 @@ static int start(struct source *s, struct diag *reterr_diag)
 }
 
 const struct source_ops source_request_clock = {
-	.parse = parse,
 	.open = request_clock_open,
 	.load = request_clock_load,
 	.destroy = request_clock_destroy,

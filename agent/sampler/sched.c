@@ -16,18 +16,6 @@
 SOURCE_SKELETON(sched)
 SOURCE_SKELETON(sched_kprobe)
 
-static int parse(const char *name, struct source *s, struct diag *reterr_diag)
-{
-	(void)reterr_diag;
-	return strcmp(name, s->row->name) == 0 ? 0 : -ENOENT;
-}
-
-/* Whether `s` is sched_kprobe. */
-static bool is_old(const struct source *s)
-{
-	return bpf_program__type(s->entry) == BPF_PROG_TYPE_KPROBE;
-}
-
 /* Without these addresses, what a machine sends to itself seems to come by an interrupt. */
 static void find_code(struct source *s)
 {
@@ -72,62 +60,33 @@ static int open_sched(struct source *s)
 
 static int load_sched(struct source *s)
 {
-	return is_old(s) ? sched_kprobe_load(s) : sched_load(s);
+	return source_is_kprobe(s) ? sched_kprobe_load(s) : sched_load(s);
 }
 
 static void destroy_sched(struct source *s)
 {
 	if (!s->entry)
 		return;
-	if (is_old(s))
+	if (source_is_kprobe(s))
 		sched_kprobe_destroy(s);
 	else
 		sched_destroy(s);
-}
-
-static struct bpf_link *attach(const struct source *s, struct bpf_program *program)
-{
-	char name[64];
-
-	if (program != s->entry || !is_old(s))
-		return bpf_program__attach(program);
-	errno = ENOENT;
-	return probe_resumed_function(name, sizeof(name)) < 0
-		       ? NULL
-		       : bpf_program__attach_kprobe(program, false, name);
 }
 
 static int start_sched(struct source *s, struct diag *reterr_diag)
 {
 	/* From the end to the beginning of a wait, so that no wait is half seen; `waker` runs after
 	 * on_waking. */
-	static const char *const names[] = {"sample", "on_waking", "waker", "on_switch"};
+	static const char *const with_wakers[] = {"sample", "on_waking", "waker", "on_switch"};
+	static const char *const names[] = {"sample", "on_waking", "on_switch"};
 
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		struct bpf_program *p = bpf_object__find_program_by_name(s->object, names[i]);
-		struct bpf_link *link;
-		int r;
-
-		if (!strcmp(names[i], "waker") && !s->wakers)
-			continue;
-		if (!p)
-			return diag_set(
-				reterr_diag, -ENOTSUP,
+	if (!s->wakers)
+		return source_follow_scheduler(s, names, ARRAY_SIZE(names), reterr_diag);
+	if (!bpf_object__find_program_by_name(s->object, "waker"))
+		return diag_set(reterr_diag, -ENOTSUP,
 				"this kernel has no tracepoint sched_exit_tp, without which "
 				"--wakers does not work: leave it out");
-		link = attach(s, p);
-		if (!link)
-			return diag_set(reterr_diag, -errno,
-					"cannot follow the scheduler (%s): %s; waits need kprobes "
-					"(CONFIG_KPROBES) or a newer kernel",
-					bpf_program__section_name(p), strerror(errno));
-		r = source_attach(s, -1, -1, link);
-		if (r < 0) {
-			bpf_link__destroy(link);
-			return r;
-		}
-	}
-	return 0;
+	return source_follow_scheduler(s, with_wakers, ARRAY_SIZE(with_wakers), reterr_diag);
 }
 
 static int tell_sched(struct source *s)
@@ -142,7 +101,6 @@ static int tell_sched(struct source *s)
 }
 
 const struct source_ops source_sched = {
-	.parse = parse,
 	.open = open_sched,
 	.load = load_sched,
 	.destroy = destroy_sched,

@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "agent/probe/probe.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/vocab.h"
@@ -136,7 +137,10 @@ int source_find(const struct sampler_event *e, struct source *ret, struct diag *
 		int r;
 
 		snprintf(s.about.event, sizeof(s.about.event), "%.*s", (int)n_name, e->name);
-		r = rows[i].ops->parse(s.about.event, &s, reterr_diag);
+		if (rows[i].ops->parse)
+			r = rows[i].ops->parse(s.about.event, &s, reterr_diag);
+		else
+			r = strcmp(s.about.event, s.row->name) == 0 ? 0 : -ENOENT;
 		if (r == -ENOENT)
 			continue;
 		if (r < 0)
@@ -163,6 +167,46 @@ int source_attach(struct source *s, int cpu, int fd, struct bpf_link *link)
 	struct source_event e = {cpu, fd, link};
 
 	return vec_push(&s->events, e);
+}
+
+bool source_is_kprobe(const struct source *s)
+{
+	return bpf_program__type(s->entry) == BPF_PROG_TYPE_KPROBE;
+}
+
+/* The main program runs when a thread goes on; the name of that function differs by kernel. */
+static struct bpf_link *attach_follower(const struct source *s, struct bpf_program *program)
+{
+	char name[64];
+
+	if (program != s->entry || !source_is_kprobe(s))
+		return bpf_program__attach(program);
+	errno = ENOENT;
+	return probe_resumed_function(name, sizeof(name)) < 0
+		       ? NULL
+		       : bpf_program__attach_kprobe(program, false, name);
+}
+
+int source_follow_scheduler(struct source *s, const char *const *names, size_t n,
+			    struct diag *reterr_diag)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct bpf_program *p = bpf_object__find_program_by_name(s->object, names[i]);
+		struct bpf_link *link = attach_follower(s, p);
+		int r;
+
+		if (!link)
+			return diag_set(reterr_diag, -errno,
+					"cannot follow the scheduler (%s): %s; waits need kprobes "
+					"(CONFIG_KPROBES) or a newer kernel",
+					bpf_program__section_name(p), strerror(errno));
+		r = source_attach(s, -1, -1, link);
+		if (r < 0) {
+			bpf_link__destroy(link);
+			return r;
+		}
+	}
+	return 0;
 }
 
 void source_set_hz(struct source *s, u64 hz)

@@ -83,7 +83,8 @@ struct source {
 
 struct source_ops {
 	/* Parses the name of an event. 0: *s is set. -ENOENT: this row has no such event. Other
-	 * errors have a diag: the event belongs to this row, but does not exist. */
+	 * errors have a diag: the event belongs to this row, but does not exist. NULL: the only
+	 * event is the one that the row is named after. */
 	int (*parse)(const char *name, struct source *s, struct diag *reterr_diag);
 	/* Finds a field of the event by its name. NULL: its events have none. */
 	int (*field)(const struct source *s, const char *name, struct source_field *ret,
@@ -141,6 +142,12 @@ void source_set_hz(struct source *s, u64 hz);
  * which owns `fd`, unless it fails with -ENOMEM.
  */
 int source_attach(struct source *s, int cpu, int fd, struct bpf_link *link);
+
+/* Whether its main program is a kprobe, for want of the tracepoint. */
+bool source_is_kprobe(const struct source *s);
+/* Attaches the programs of a source that follows the scheduler, in this order; they exist. */
+int source_follow_scheduler(struct source *s, const char *const *names, size_t n,
+			    struct diag *reterr_diag);
 
 /* The functions of the skeleton NAME_bpf that bpftool generates. */
 #define SOURCE_SKELETON(name)                                                                      \
