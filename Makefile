@@ -32,7 +32,7 @@ check: $(BUILD_CHECK)/build.ninja ## unit tests under sanitizers, rules, fuzz se
 check-root: all ## live tests: needs root and BPF
 	$(PYTEST) tests/live $(PYTEST_ARGS)
 
-check-root-quick: all ## live tests: the core, those that a change concerns, a third of the rest by turns
+check-root-quick: all ## live tests: the core, those that a change concerns, a quarter of the rest by turns
 	files=$$(tools/choose-tests tests/live) && $(PYTEST) $$files -m "not slow"
 
 # Long tests (recordings of JVMs, decompression bombs, slow clients) run only with check-server itself.
@@ -94,7 +94,7 @@ fuzz: $(BUILD_FUZZ)/build.ninja ## every fuzzer for FUZZ_SECONDS
 lint: all ## rules, clang-format, clang-tidy, shellcheck, flake8, eslint
 	tools/lint $(BUILD)
 
-lint-quick: all ## lint, with clang-tidy over what a change concerns and a third of the rest
+lint-quick: all ## lint, with clang-tidy over changed files and a quarter of the rest
 	tools/lint $(BUILD) --quick
 
 format: ## clang-format in place
