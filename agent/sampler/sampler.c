@@ -232,7 +232,10 @@ static void size_process_maps(struct sampler *s, const struct sampler_options *o
 
 static void size_rings(struct sampler *s)
 {
+	struct bpf_map *walks = shared_map(s, "known_walks");
+
 	bpf_map__set_max_entries(shared_map(s, "row_caches"), s->n_cpus);
+	bpf_map__set_max_entries(walks, s->n_cpus * bpf_map__max_entries(walks));
 	bpf_map__set_max_entries(shared_map(s, "ring"), (u32)s->sizes.ring_bytes);
 }
 
@@ -540,7 +543,8 @@ static void add_needs(const struct sampler *s, struct sizes_input *in)
 			if (i && shared)
 				continue;
 			if (bpf_map__type(map) == BPF_MAP_TYPE_PERCPU_ARRAY || !shared ||
-			    strcmp(bpf_map__name(map), "row_caches") == 0)
+			    strcmp(bpf_map__name(map), "row_caches") == 0 ||
+			    strcmp(bpf_map__name(map), "known_walks") == 0)
 				in->cpu_bytes += map_needs(map);
 			else
 				in->shared_bytes += map_needs(map);

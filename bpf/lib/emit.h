@@ -87,6 +87,7 @@ static __always_inline __u64 emit_user_stack(struct scratch *s)
 	head->pid = s->out.sample.pid;
 	emit_stack(s, head, s->walk.n, SAMPLE_MAX_FRAMES);
 	s->counters[COUNTER_FRAMES] += s->walk.n;
+	s->counters[COUNTER_KNOWN_FRAMES] += s->followed;
 	return head->id;
 }
 

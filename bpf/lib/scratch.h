@@ -123,6 +123,34 @@ struct defer_budget {
 	__u32 strayed; /* samples with DEFER_WHOLE */
 };
 
+/* A walk that was made, for later ones: bpf/unwind/known_walk.h. */
+#define KNOWN_WALKS_PER_CPU 16
+#define KNOWN_STEPS 64 /* a power of two, at most 256 */
+
+struct known_step {
+	__u64 pc, fp; /* the registers before the step */
+	__u64 frame;  /* what the step has found */
+	__u32 sp;     /* the third register, from known_walk.base on */
+	/* Where pc and fp were read, from sp on; fp_at 0: fp was not changed. */
+	__s16 ra_at, fp_at;
+};
+
+struct known_walk {
+	__u64 mappings_id;
+	__u64 base; /* of the stack pointers: that of the first step */
+	__u32 n;    /* steps; the last one has no frame yet */
+	__u32 is_stale;
+	__u8 at[KNOWN_STEPS]; /* the index of the step with an sp, see known_slot() */
+	struct known_step steps[KNOWN_STEPS];
+};
+
+/* What a walk does with the known one. */
+enum known {
+	KNOWN_NOT,
+	KNOWN_FOLLOW,
+	KNOWN_LEARN,
+};
+
 /* The state of one sample. Counters, budgets and caches live from sample to sample. */
 struct scratch {
 	/* User space reads these: the counters by enum counter, and the largest limit that the
@@ -144,6 +172,12 @@ struct scratch {
 	struct walk_regs first; /* the registers at the start of the walk */
 	struct walk walk;
 	struct window window;
+	__u32 known;	/* enum known */
+	__u32 followed; /* steps of the known walk that this one has taken */
+	struct {
+		__u64 pc, sp, fp;
+		__u64 is_plain;
+	} before; /* KNOWN_LEARN: the registers before the current step */
 	struct record_deferred out;
 	struct runtime_walk runtime[RUNTIME_N];
 	struct {

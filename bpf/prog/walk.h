@@ -10,6 +10,7 @@
 
 #include "bpf/lib/scratch.h"
 #include "bpf/lib/task.h"
+#include "bpf/unwind/known_walk.h"
 #include "bpf/unwind/runtime.h"
 
 #define FRAMES_PER_CALL 8
@@ -40,6 +41,8 @@ static __always_inline void walk_begin(struct scratch *s)
 	s->window.start = 0;
 	s->walk.n = 0;
 	s->walk.hash = 0;
+	s->known = KNOWN_NOT;
+	s->followed = 0;
 }
 
 /* Finds what is known about the process: WALK_GO, or a stop reason. */
@@ -57,6 +60,7 @@ static __always_inline int walk_find_process(struct scratch *s, struct task_stru
 	s->context = p->context;
 	if (!p->n)
 		return STOP_NO_MAPPING;
+	known_begin(s);
 	return WALK_GO;
 }
 
@@ -102,16 +106,30 @@ static __always_inline int leave(SAMPLE_CONTEXT *ctx, struct scratch *s)
 struct walking {
 	struct scratch *s;
 	struct row_cache *cache;
+	struct known_walk *known;
 };
 
 /* Walks up to `n` frames; false: this program's part of the walk is over. */
-static __always_inline bool walk_some(struct scratch *s, struct row_cache *cache, __u32 own,
-				      __u64 n)
+static __always_inline bool walk_some(const struct walking *w, __u32 own, __u64 n)
 {
-	for (__u64 i = 0; i < n; i++)
-		if (!walk_one(s, cache, own))
-			return s->stop == (__u32)WALK_SWITCH && native_switch();
+	for (__u64 i = 0; i < n; i++) {
+		if (own == RUNTIME_NONE)
+			known_before(w->s, w->known);
+		if (!walk_one(w->s, w->cache, own))
+			return w->s->stop == (__u32)WALK_SWITCH && native_switch();
+		if (own == RUNTIME_NONE)
+			known_after(w->s);
+	}
 	return true;
+}
+
+/* Everything that a walk needs; false: impossible, each CPU has it. */
+static __always_inline bool walking_get(struct walking *w)
+{
+	w->s = scratch_get();
+	w->cache = row_cache_get();
+	w->known = w->s ? known_get(w->s) : NULL;
+	return w->s && w->cache && w->known;
 }
 
 /*
@@ -124,17 +142,18 @@ static __always_inline bool walk_some(struct scratch *s, struct row_cache *cache
 	{                                                                                          \
 		struct walking *w = arg;                                                           \
                                                                                                    \
-		return !walk_some(w->s, w->cache, id, FRAMES_PER_CALL);                            \
+		return !walk_some(w, id, FRAMES_PER_CALL);                                         \
 	}                                                                                          \
                                                                                                    \
 	SEC(SAMPLE_SECTION)                                                                        \
 	int walk_##name(SAMPLE_CONTEXT *ctx)                                                       \
 	{                                                                                          \
-		struct walking w = {scratch_get(), row_cache_get()};                               \
+		struct walking w;                                                                  \
                                                                                                    \
-		if (!w.s || !w.cache)                                                              \
+		if (!walking_get(&w))                                                              \
 			return SAMPLE_RESULT;                                                      \
 		bpf_loop(2 * SAMPLE_MAX_FRAMES / FRAMES_PER_CALL + 1, name##_some, &w, 0);         \
+		known_end(w.s, w.known);                                                           \
 		return leave(ctx, w.s);                                                            \
 	}
 
@@ -149,16 +168,16 @@ WALKER(RUNTIME_NONE, native)
 	SEC(SAMPLE_SECTION)                                                                        \
 	int step_##name(SAMPLE_CONTEXT *ctx)                                                       \
 	{                                                                                          \
-		struct scratch *s = scratch_get();                                                 \
-		struct row_cache *cache = row_cache_get();                                         \
+		struct walking w;                                                                  \
                                                                                                    \
-		if (!s || !cache)                                                                  \
+		if (!walking_get(&w))                                                              \
 			return SAMPLE_RESULT;                                                      \
-		if (walk_some(s, cache, id, FRAMES_PER_STEP) && s->jumps < MAX_JUMPS - 1) {        \
-			WALK_JUMP(ctx, s, id);                                                     \
+		if (walk_some(&w, id, FRAMES_PER_STEP) && w.s->jumps < MAX_JUMPS - 1) {            \
+			WALK_JUMP(ctx, w.s, id);                                                   \
 			return SAMPLE_RESULT;                                                      \
 		}                                                                                  \
-		return leave(ctx, s);                                                              \
+		known_end(w.s, w.known);                                                           \
+		return leave(ctx, w.s);                                                            \
 	}
 
 STEPPER(RUNTIME_NONE, native)
