@@ -54,6 +54,7 @@ struct analyze_group {
 
 struct analyze_row {
 	u32 name, object; /* string ids */
+	u32 file, line;	  /* the file, 0: not known; its line with the most time in slow requests */
 	u8 kind;
 	bool explained;
 	double slow, middle; /* means per request, callees included */
@@ -164,3 +165,50 @@ int analyze_usual_gap(const struct analyze_snapshots *s, u64 *ret_ns);
 /* Appends what is left of the range without the children, which may be in any order and overlap. */
 int analyze_without(const struct analyze_range *range, const struct analyze_range *children,
 		    size_t n_children, struct analyze_ranges *ret);
+
+/*
+ * Calls of several threads and requests as one tree (merge.c). Each thread of each request is
+ * estimated by itself, so that times of two threads never meet; here equal paths of frames add up.
+ * Columns keep apart what is compared: groups of requests, estimates.
+ */
+#define ANALYZE_COLUMNS 4
+
+struct analyze_sums {
+	u64 count, requests; /* requests: that have the call */
+	s64 total_ns, self_ns;
+	u32 last; /* request + 1 */
+};
+
+struct analyze_merged_call {
+	u32 parent; /* index + 1 of the caller, which stands before; 0: none */
+	u32 frame;  /* or ANALYZE_NOT_SAMPLED */
+	struct analyze_sums of[ANALYZE_COLUMNS];
+};
+
+/* How long a call waited for the owner of a lock, or until somebody woke it. */
+enum analyze_whom { ANALYZE_OWNER, ANALYZE_WAKER };
+struct analyze_blame {
+	u32 call, who; /* who: a string id of the caller's */
+	u8 whom, column;
+	u16 pad;
+	u32 others; /* analyze_sort_blames(): how many the call has besides; in the first only */
+	s64 ns;
+};
+
+struct analyze_merged {
+	vec(struct analyze_merged_call) calls;
+	vec(struct analyze_blame) blames;
+	struct map by_frame; /* parent and frame → index in calls */
+	struct map by_whom;  /* hash → index in blames */
+	u64 found;	     /* the most of analyze_calls.found */
+};
+void analyze_merged_deinit(struct analyze_merged *m);
+#define _cleanup_merged_ __attribute__((cleanup(analyze_merged_deinit)))
+
+/* Adds the calls of one thread. All of one request and column must be added one after another. */
+int analyze_merge(struct analyze_merged *m, const struct analyze_calls *c, u32 column, u32 request);
+/* Adds to all calls of a stack, from the root, that analyze_merge() has added. */
+int analyze_add_blame(struct analyze_merged *m, const u32 *frames, size_t n, u32 column,
+		      enum analyze_whom whom, u32 who, s64 ns);
+/* Keeps of each call, column and kind the one that it waited for longest, by call. */
+void analyze_sort_blames(struct analyze_merged *m);

@@ -105,6 +105,7 @@ struct totals {
 struct function {
 	struct moments of[3]; /* by cohort */
 	double depth, depth_weight;
+	s64 at_line; /* the time of its row's line */
 	/* The current request. */
 	u32 request;
 	s64 total, self;
@@ -120,6 +121,7 @@ struct slow {
 	u32 *frame_rows; /* owned; indexed by frame: row + 1 */
 	struct map rows; /* name << 32 | object, apart for the kernel → row */
 	vec(struct function) functions;
+	struct map lines; /* row << 32 | line → time in slow requests */
 	vec(u32) at_hand; /* functions in the current request */
 	struct str scratch;
 };
@@ -128,6 +130,7 @@ static void slow_deinit(struct slow *s)
 {
 	free(s->frame_rows);
 	map_deinit(&s->rows);
+	map_deinit(&s->lines);
 	vec_deinit(&s->functions);
 	vec_deinit(&s->at_hand);
 	str_deinit(&s->scratch);
@@ -143,10 +146,16 @@ static const char *object_of(const struct profile *p, const struct profile_frame
 	return slash ? slash + 1 : path;
 }
 
+static const char *file_of(const struct profile *p, const struct profile_frame *f)
+{
+	return f->function < p->functions.n ? profile_string(p, p->functions.data[f->function].file)
+					    : "";
+}
+
 static int row_of_frame(struct slow *s, u32 id, u32 *ret)
 {
 	const struct profile_frame *f = &s->p->frames.data[id];
-	const char *name, *object = object_of(s->p, f);
+	const char *name, *object = object_of(s->p, f), *file = file_of(s->p, f);
 	struct analyze_row row = {.kind = f->kind};
 	u64 key, *known;
 	int r;
@@ -159,6 +168,8 @@ static int row_of_frame(struct slow *s, u32 id, u32 *ret)
 	r = strtab_add(&s->out->strings, name, strlen(name), &row.name);
 	if (r == 0)
 		r = strtab_add(&s->out->strings, object, strlen(object), &row.object);
+	if (r == 0)
+		r = strtab_add(&s->out->strings, file, strlen(file), &row.file);
 	if (r < 0)
 		return r;
 	key = ((u64)row.name << 32 | row.object) << 1 >> 1 | (u64)(f->kind == FRAME_KERNEL) << 63;
@@ -197,6 +208,25 @@ static void close_request(struct slow *s, u32 request)
 	vec_clear(&s->at_hand);
 }
 
+/* A row has the file that its function was first seen in, and that file's lines. */
+static int add_line(struct slow *s, u32 at, u32 frame, s64 value)
+{
+	const struct profile_frame *f = &s->p->frames.data[frame];
+	struct analyze_row *row = &s->out->rows.data[at];
+	u64 key = (u64)at << 32 | f->line, *known = map_get(&s->lines, key);
+	s64 sum = value + (known ? (s64)*known : 0);
+	int r;
+
+	if (!f->line || strcmp(file_of(s->p, f), strtab_get(&s->out->strings, row->file)) != 0)
+		return 0;
+	r = map_put(&s->lines, key, (u64)sum);
+	if (r == 0 && (!row->line || sum > s->functions.data[at].at_line)) {
+		row->line = f->line;
+		s->functions.data[at].at_line = sum;
+	}
+	return r;
+}
+
 static int add_sample(struct slow *s, const struct analyze_sample *e)
 {
 	const struct profile_stack *stack = &s->p->stacks.data[e->stack];
@@ -224,10 +254,13 @@ static int add_sample(struct slow *s, const struct analyze_sample *e)
 		if (again)
 			continue;
 		f->total += e->value;
-		if (slow) {
-			f->depth += (double)(stack->n - i) * (double)e->value;
-			f->depth_weight += (double)e->value;
-		}
+		if (!slow)
+			continue;
+		f->depth += (double)(stack->n - i) * (double)e->value;
+		f->depth_weight += (double)e->value;
+		r = add_line(s, row, s->p->stack_frames.data[stack->first + i], e->value);
+		if (r < 0)
+			return r;
 	}
 	return 0;
 }

@@ -311,3 +311,27 @@ Test(analyze, quantiles_of_students_t)
 		cr_expect_float_eq(analyze_t(known[i].degrees), known[i].t, 0.004, "%g: %g",
 				   known[i].degrees, analyze_t(known[i].degrees));
 }
+
+Test(analyze, the_line_with_the_most_time_in_slow_requests)
+{
+	_cleanup_made_ struct made m = {};
+	struct analyze_slow s;
+
+	m.p = profile_create();
+	for (u32 i = 0; i < 4; i++) {
+		bool slow = i < 2;
+
+		add_request(&m, 10, slow ? ANALYZE_SLOW : ANALYZE_MIDDLE);
+		for (u32 line = 40; line < 42; line++) {
+			u32 id = frame(m.p, "work", "/bin/app", 0x1000 + line, FRAME_NATIVE, 0,
+				       line);
+			struct analyze_sample e = {i, 0, slow == (line == 41) ? 9 : 2};
+
+			cr_assert_eq(profile_add_stack(m.p, &id, 1, &e.stack), 0);
+			cr_assert_eq(vec_push(&m.samples, e), 0);
+		}
+	}
+	s = analyze(&m);
+	cr_assert_eq(row_of(&s, "work")->line, 41);
+	analyze_slow_deinit(&s);
+}

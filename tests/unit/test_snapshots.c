@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Estimates by snapshots of stacks: SkyWalking's, by an example of its own tests and by cases that
- * show its quirks, and the unbiased one.
+ * show its quirks, and the unbiased one; and trees of several threads as one.
  */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <math.h>
 
 #include "base/map.h"
@@ -436,4 +437,83 @@ Test(snapshots, equal_rows_add_up)
 	cr_expect_eq(m.out.rows.data[0].total_ns, 555);
 	cr_expect_eq(m.out.rows.data[1].self_ns, 555);
 	cr_expect_eq(m.out.rows.data[1].count, 188);
+}
+
+/* ---- several threads as one tree ---- */
+
+static const struct analyze_merged_call *call_at(const struct analyze_merged *m, const char *path)
+{
+	for (u32 i = 0; i < m->calls.n; i++) {
+		size_t n = strlen(path);
+		u32 at = i + 1;
+
+		for (; at && n; at = m->calls.data[at - 1].parent)
+			if (m->calls.data[at - 1].frame != (u32)(s8)path[--n])
+				break;
+		if (!at && !n)
+			return &m->calls.data[i];
+	}
+	return NULL;
+}
+
+static void merge(struct analyze_merged *m, const char *const *stacks, size_t n, u32 column,
+		  u32 request)
+{
+	_cleanup_made_ struct made one = {};
+
+	for (size_t i = 0; i < n; i++)
+		add(&one, 0, (u32)i, 10 * i, stacks[i]);
+	for (size_t i = 0; i < n; i++)
+		one.s.list.data[i].value = MS;
+	cr_assert_eq(analyze_sum(&one.s, &one.out), 0);
+	cr_assert_eq(analyze_merge(m, &one.out, column, request), 0);
+}
+
+Test(snapshots, threads_add_up_by_path)
+{
+	static const char *const first[] = {"RA", "RAB", "S"}, *const second[] = {"RB", "RA"};
+	_cleanup_merged_ struct analyze_merged m = {};
+	const struct analyze_merged_call *e;
+
+	merge(&m, first, 3, 0, 0);
+	merge(&m, second, 2, 0, 0);
+	merge(&m, second, 2, 0, 7);
+	merge(&m, second, 2, 1, 8);
+	cr_assert_eq(m.calls.n, 5);
+	for (u32 i = 0; i < m.calls.n; i++)
+		cr_assert_leq(m.calls.data[i].parent, i, "a caller stands before its callees");
+	e = call_at(&m, "RA");
+	cr_assert(e);
+	cr_assert_eq(e->of[0].total_ns, 4 * MS);
+	cr_assert_eq(e->of[0].self_ns, 3 * MS);
+	cr_assert_eq(e->of[0].count, 4);
+	cr_assert_eq(e->of[0].requests, 2);
+	cr_assert_eq(e->of[1].total_ns, MS);
+	cr_assert_eq(e->of[1].requests, 1);
+	cr_assert_eq(call_at(&m, "RAB")->of[1].last, 0);
+	cr_assert_eq(call_at(&m, "S")->of[0].requests, 1);
+}
+
+Test(snapshots, whom_calls_waited_for)
+{
+	static const char *const stacks[] = {"RA", "RB"};
+	static const u32 ra[] = {'R', 'A'}, rb[] = {'R', 'B'}, rc[] = {'R', 'C'};
+	_cleanup_merged_ struct analyze_merged m = {};
+
+	merge(&m, stacks, 2, 0, 0);
+	cr_assert_eq(analyze_add_blame(&m, ra, 2, 0, ANALYZE_OWNER, 1, 5), 0);
+	cr_assert_eq(analyze_add_blame(&m, ra, 2, 0, ANALYZE_OWNER, 2, 4), 0);
+	cr_assert_eq(analyze_add_blame(&m, rb, 2, 0, ANALYZE_OWNER, 2, 3), 0);
+	cr_assert_eq(analyze_add_blame(&m, rb, 2, 0, ANALYZE_WAKER, 9, 1), 0);
+	cr_assert_eq(analyze_add_blame(&m, rc, 2, 0, ANALYZE_WAKER, 9, 1), -ENOENT);
+	analyze_sort_blames(&m);
+	/* R: 2 with 7, and 1 other; then the waker. A: 1. B: 2, and the waker. */
+	cr_assert_eq(m.blames.n, 5);
+	cr_assert_eq(m.blames.data[0].who, 2);
+	cr_assert_eq(m.blames.data[0].ns, 7);
+	cr_assert_eq(m.blames.data[0].others, 1);
+	cr_assert_eq(m.blames.data[1].whom, ANALYZE_WAKER);
+	cr_assert_eq(m.blames.data[2].who, 1);
+	cr_assert_eq(m.blames.data[2].others, 1);
+	cr_assert_eq(m.blames.data[3].others, 0);
 }
