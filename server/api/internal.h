@@ -133,6 +133,9 @@ int api_query(struct api_call *c, const char *prefix, struct query *q);
 int api_group(struct api_call *c, struct query *q);
 int api_number(struct api_call *c, const char *name, u64 min, u64 max, u64 *value);
 int api_flag(struct api_call *c, const char *name, bool *value);
+/* One of two words, the first if the parameter is not there. */
+int api_choice(struct api_call *c, const char *name, const char *first, const char *second,
+	       bool *ret_second);
 /* Reads the selection of requests: service, endpoint, min_ms, max_ms, status. */
 int api_requests(struct api_call *c, const char *prefix, struct query *q);
 /*

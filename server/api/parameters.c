@@ -347,6 +347,17 @@ int api_flag(struct api_call *c, const char *name, bool *value)
 	return 0;
 }
 
+int api_choice(struct api_call *c, const char *name, const char *first, const char *second,
+	       bool *ret_second)
+{
+	const char *text = net_parameter(c->r, name);
+
+	*ret_second = text && !strcmp(text, second);
+	return !text || *ret_second || !strcmp(text, first)
+		       ? 0
+		       : diag_set(&c->d, -EINVAL, "%s: %s or %s", name, first, second);
+}
+
 int api_tree_options(struct api_call *c, struct profile_tree_options *o)
 {
 	int r = api_flag(c, "threads", &o->threads);

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An agent made by hand: it asks a server for tasks, byte by byte (proto/control.proto), and reports what a test says."""
+"""An agent made by hand: it asks a server for tasks, byte by byte (proto/control.proto), reports what a test says, and
+sends samples of requests."""
 
+import json
 import struct
 import time
 
@@ -62,3 +64,47 @@ def spans(requests, service="shop", host="h1"):
                                           _7=times[0], _8=times[1], _15=wire.message(_3=2 if failed else 1)))
     attributes = [wire.message(_1=k, _2=wire.message(_1=v)) for k, v in (("service.name", service), ("host.name", host))]
     return wire.message(_1=wire.message(_1=wire.message(_1=attributes), _2=out))
+
+
+def profile(samples, kind, service="shop", host="h1", period="request"):
+    """OTLP's JSON of samples: (trace, span, "root;...;leaf", ms, {label: value}, time in ms). A frame is NAME, NAME@FILE:LINE,
+    or a note in brackets. Ids are numbers."""
+    strings, attributes, links, stacks, functions, locations = [""], [{}], [{}], [[]], [{}], [{}]
+
+    def index(table, value):
+        if value not in table:
+            table.append(value)
+        return table.index(value)
+
+    def location(frame):
+        name, _, at = frame.partition("@")
+        file, _, line = at.rpartition(":")
+        function = index(functions, {"nameStrindex": index(strings, name), "filenameStrindex": index(strings, file)})
+        note = {"attributeIndices": [attribute("profile.frame.type", "note")]} if name.startswith("[") else {}
+        return index(locations, {"lines": [{"functionIndex": function, "line": line or "0"}], **note})
+
+    def attribute(key, value):
+        return index(attributes, {"keyStrindex": index(strings, key), "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}})
+
+    rows = []
+    for trace, span, frames, ms, labels, at in samples:
+        stack = [location(f) for f in reversed(frames.split(";"))] if frames else []
+        rows.append({"stackIndex": index(stacks, stack), "values": [str(round(ms * 1e6))],
+                     "linkIndex": index(links, {"traceId": f"{trace:032x}", "spanId": f"{span:016x}"}),
+                     "attributeIndices": [attribute(k, v) for k, v in labels.items()], "timestampsUnixNano": [f"{round(at)}000000"]})
+    names = {n: index(strings, n) for n in (kind, period, "nanoseconds")}
+    unit = names["nanoseconds"]
+    resource = [{"key": k, "value": {"stringValue": v}} for k, v in (("service.name", service), ("host.name", host))]
+    return {"resourceProfiles": [{"resource": {"attributes": resource}, "scopeProfiles": [{"profiles": [{
+        "sampleType": {"typeStrindex": names[kind], "unitStrindex": unit}, "samples": rows, "period": "10000000",
+        "periodType": {"typeStrindex": names[period], "unitStrindex": unit}, "timeUnixNano": rows[0]["timestampsUnixNano"][0]}]}]}],
+        "dictionary": {"mappingTable": [{}], "attributeTable": attributes, "linkTable": links,
+                       "stackTable": [{"locationIndices": s} for s in stacks], "locationTable": locations,
+                       "functionTable": functions, "stringTable": strings}}
+
+
+def send_profile(server, samples, kind, **more):
+    """kind: wall for stacks of requests, time for their time by state."""
+    a = server.request("POST", "/v1development/profiles", json.dumps(profile(samples, kind, **more)).encode(),
+                       {"Content-Type": "application/json"})
+    assert a.status == 200 and a.json() == {}, a.text

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from conftest import TOP, wait_for
-from tasks_agent import Agent, spans
+from tasks_agent import Agent, send_profile, spans
 from test_api import check
 from test_durable import on_disk  # noqa: F401
 from test_net import ADMIN, READER, WRITER, bearer, tokens  # noqa: F401
@@ -85,21 +85,8 @@ def test_slow_requests_of_a_real_sdk_are_asked_for(server, otel_sdk):
 
 def send_time(server, *samples):
     """A profile as an agent's of kept requests: (number of the trace, number of the span, task, state, ms)."""
-    strings, attributes, links, rows = ["", "time", "nanoseconds", "task", "state"], [{}], [{}], []
-    for trace, span, *labels, ms in samples:
-        links.append({"traceId": f"{trace:032x}", "spanId": f"{span:016x}"})
-        for key, value in zip((3, 4), labels):
-            attributes.append({"keyStrindex": key, "value": {"stringValue": value}})
-        rows.append({"stackIndex": 0, "linkIndex": len(links) - 1, "values": [str(int(ms * 1e6))],
-                     "attributeIndices": [len(attributes) - 2, len(attributes) - 1], "timestampsUnixNano": [str(time.time_ns())]})
-    kind = {"typeStrindex": 1, "unitStrindex": 2}
-    body = {"resourceProfiles": [{"resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]},
-                                  "scopeProfiles": [{"profiles": [{"sampleType": kind, "periodType": kind, "period": "1", "samples": rows,
-                                                                   "timeUnixNano": str(time.time_ns())}]}]}],
-            "dictionary": {"mappingTable": [{}], "attributeTable": attributes, "linkTable": links, "stackTable": [{}],
-                           "locationTable": [{}], "functionTable": [{}], "stringTable": strings}}
-    a = server.request("POST", "/v1development/profiles", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    assert a.status == 200 and a.json() == {}, a.text
+    now = time.time() * 1000
+    send_profile(server, [(trace, span, "", ms, {"task": task, "state": state}, now) for trace, span, task, state, ms in samples], "time")
 
 
 def test_kept_requests_have_their_time_by_state(server):
