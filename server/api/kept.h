@@ -39,8 +39,8 @@ struct kept_sample {
 	u32 request;	 /* in kept.asked; PROFILE_NONE: none of them, or one decides by time */
 	u32 stack;	 /* in kept.stacks; PROFILE_NONE: lost */
 	u32 sequence;	 /* of a snapshot; or KEPT_NO_SEQUENCE */
-	u32 owner;	 /* in kept.who: thread id, \n and name of the lock's owner; 0: none */
-	u32 waker;	 /* in kept.who: its name; 0: none */
+	u32 owner;	 /* who had the lock, in kept.who; 0: nobody that is known */
+	u32 waker;	 /* who ended the wait, likewise */
 	bool own;	 /* stored under a trace of the segment's own */
 };
 
@@ -51,8 +51,8 @@ struct kept_segment {
 
 struct kept_series {
 	u64 key;	    /* of the thread */
-	const char *thread; /* its name; borrowed, as the owner */
-	const char *owner;  /* thread id of the lock's owner, or NULL */
+	const char *thread; /* its name; borrowed */
+	u32 owner, waker;   /* in kept.who: thread id, \n and name; or a name; 0: none */
 	bool of_task;
 };
 

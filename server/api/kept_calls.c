@@ -384,7 +384,7 @@ static void put_blame(struct json_writer *w, const struct kept_calls *s,
 	char id[32];
 
 	json_open_object(w, b->whom == ANALYZE_OWNER ? "owner" : "waker");
-	if (b->whom == ANALYZE_OWNER && name) {
+	if (name) {
 		snprintf(id, sizeof(id), "%.*s", (int)(name - who), who);
 		json_put_text(w, "thread", id);
 		json_put_text(w, "name", name + 1);

@@ -344,12 +344,42 @@ static int read_series(struct kept *k, size_t at)
 	}
 	s->key = hash_bytes(str_get(&text), text.n) | 1;
 	s->of_task = !k->task || kept_is_of_task(p, e->resource, k->task);
-	s->owner = profile_label(p, e->resource, "owner");
 	if (id && *s->thread)
 		r = thread_key(p, e->resource, id, &key);
 	if (r == 0 && id && *s->thread)
 		r = map_put(&k->threads, key, at);
 	return text.failed ? -ENOMEM : r < 0 ? r : map_put(&k->by_series, e->id >> 1, at);
+}
+
+/*
+ * For whom samples of the series waited: the labels owner, a thread id, and waker, a name, with
+ * waker_tid if it is a thread's.
+ */
+static int read_whom(struct kept *k, size_t at)
+{
+	const struct profile *p = k->series.profile;
+	u32 resource = k->series.series.data[at].resource;
+	const char *owner = profile_label(p, resource, "owner");
+	const char *waker = profile_label(p, resource, "waker");
+	const char *tid = profile_label(p, resource, "waker_tid");
+	_cleanup_str_ struct str text = {};
+	const u64 *thread;
+	u64 key;
+	int r = 0;
+
+	if (owner && *owner) {
+		r = thread_key(p, resource, owner, &key);
+		thread = r == 0 ? map_get(&k->threads, key) : NULL;
+		str_printf(&text, "%s\n%s", owner, thread ? k->of_series[*thread].thread : "");
+		if (r == 0)
+			r = strtab_add(&k->who, str_get(&text), text.n, &k->of_series[at].owner);
+	}
+	if (r < 0 || !waker || !*waker)
+		return text.failed ? -ENOMEM : r;
+	str_clear(&text);
+	str_printf(&text, "%s%s%s", tid ? tid : "", tid ? "\n" : "", waker);
+	return text.failed ? -ENOMEM
+			   : strtab_add(&k->who, str_get(&text), text.n, &k->of_series[at].waker);
 }
 
 static int load_series(struct api_call *c, struct kept *k)
@@ -377,18 +407,16 @@ static int load_series(struct api_call *c, struct kept *k)
 	r = k->of_series ? 0 : -ENOMEM;
 	for (size_t i = 0; i < k->series.series.n && r == 0; i++)
 		r = read_series(k, i);
+	for (size_t i = 0; i < k->series.series.n && r == 0; i++)
+		r = read_whom(k, i);
 	return r;
 }
 
-static const struct kept_series *series_of(const struct kept *k, const struct kept_sample *s,
-					   u32 *ret_resource)
+static const struct kept_series *series_of(const struct kept *k, const struct kept_sample *s)
 {
 	const u64 *at = map_get(&k->by_series, kept_link(k, s)->series >> 1);
 
-	if (!at)
-		return NULL;
-	*ret_resource = k->series.series.data[*at].resource;
-	return &k->of_series[*at];
+	return at ? &k->of_series[*at] : NULL;
 }
 
 /* ---- whose a sample is ---- */
@@ -396,8 +424,7 @@ static const struct kept_series *series_of(const struct kept *k, const struct ke
 /* Whether a sample was taken for the task. Two tasks that keep a request each have its samples. */
 static bool is_of_task(const struct kept *k, const struct kept_sample *s)
 {
-	u32 resource;
-	const struct kept_series *of = series_of(k, s, &resource);
+	const struct kept_series *of = series_of(k, s);
 
 	return !k->task || (of && of->of_task);
 }
@@ -472,7 +499,10 @@ static int keep_asked(struct api_call *c, struct kept *k)
 
 /* ---- stacks ---- */
 
-/* A stack without who ended the wait, which is behind a note. waker: 0: the stack is as it was. */
+/*
+ * A stack without who ended the wait, which other profilers of culprit's put behind a note. waker: 0: the
+ * stack is as it was.
+ */
 struct cut {
 	u32 stack, waker;
 	bool done;
@@ -509,33 +539,13 @@ static int cut_stack(struct kept *k, u32 stack, struct cut *ret)
 	return 0;
 }
 
-/* The owner of the lock that the sample waited for. */
-static int owner_of(struct kept *k, const struct kept_sample *s, u32 *ret)
-{
-	_cleanup_str_ struct str text = {};
-	u32 resource = 0;
-	const struct kept_series *of = series_of(k, s, &resource);
-	const u64 *at = NULL;
-	u64 key;
-	int r;
-
-	if (!of || !of->owner || !*of->owner)
-		return 0;
-	r = thread_key(k->series.profile, resource, of->owner, &key);
-	if (r < 0)
-		return r;
-	at = map_get(&k->threads, key);
-	str_printf(&text, "%s\n%s", of->owner, at ? k->of_series[*at].thread : "");
-	return text.failed ? -ENOMEM : strtab_add(&k->who, str_get(&text), text.n, ret);
-}
-
 static int load_stacks(struct api_call *c, struct kept *k)
 {
 	size_t n = k->samples.n;
 	_cleanup_free_ u64 *ids = calloc(n + 1, sizeof(*ids));
 	_cleanup_free_ u32 *stacks = calloc(n + 1, sizeof(*stacks));
 	_cleanup_free_ struct cut *cuts = NULL;
-	int r = ids && stacks ? strtab_init(&k->who) : -ENOMEM;
+	int r = ids && stacks ? 0 : -ENOMEM;
 
 	k->stacks = profile_create();
 	if (!k->stacks)
@@ -550,6 +560,7 @@ static int load_stacks(struct api_call *c, struct kept *k)
 		r = -ENOMEM;
 	for (size_t i = 0; i < n && r == 0; i++) {
 		struct kept_sample *s = &k->samples.data[i];
+		const struct kept_series *of;
 
 		r = quota_check(&c->d);
 		if (stacks[i] == PROFILE_NONE) {
@@ -558,10 +569,10 @@ static int load_stacks(struct api_call *c, struct kept *k)
 		}
 		if (r == 0 && !cuts[stacks[i]].done)
 			r = cut_stack(k, stacks[i], &cuts[stacks[i]]);
+		of = series_of(k, s);
 		s->stack = cuts[stacks[i]].stack;
-		s->waker = cuts[stacks[i]].waker;
-		if (r == 0)
-			r = owner_of(k, s, &s->owner);
+		s->waker = of && of->waker ? of->waker : cuts[stacks[i]].waker;
+		s->owner = of ? of->owner : 0;
 	}
 	return r;
 }
@@ -573,7 +584,9 @@ int kept_load(struct api_call *c, struct kept *k)
 	int r;
 
 	k->store = c->a->o.store;
-	r = load_spans(c, k);
+	r = strtab_init(&k->who);
+	if (r == 0)
+		r = load_spans(c, k);
 	if (r == 0)
 		r = load_links(c, k);
 	if (r == 0)

@@ -171,6 +171,13 @@ def test_owners_and_wakers(server):
         rows = paths(group)
         assert rows["main/buy/futex"]["owner"] == {"thread": "77", "name": "", "ns": 150 * MS, "others": 1}
         assert rows["main/read"]["waker"] == {"name": "an interrupt", "ns": 9 * MS, "others": 0} and "waker" not in rows["main/render"]
+    # Agents of culprit tell the waker by labels; threads of one name are two.
+    wakers = [{"wait": "lock", "waker": "stock", "waker_pid": 9, "waker_tid": tid} for tid in (12, 13)]
+    shop.wall((1, "main;ship;futex", 40, None, wakers[0]), (1, "main;ship;futex", 30, None, wakers[1]),
+              (1, "main;ship;sleep", 9, None, {"wait": "sleep", "waker": "a timer"}))
+    found = paths(shop.see("analysis"))
+    assert found["main/ship/futex"]["slow"]["waker"] == {"thread": "12", "name": "stock", "ns": 40 * MS, "others": 1}
+    assert found["main/ship/sleep"]["slow"]["waker"] == {"name": "a timer", "ns": 9 * MS, "others": 0}
     # A thread that lived for longer than half a minute has a name.
     ids = {"thread.name": "clerk", "thread.id": 77, "process.pid": 70}
     for ago in (40000, 0):
