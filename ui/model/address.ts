@@ -6,6 +6,8 @@
  */
 import { ESTIMATORS } from "./analysis.ts";
 import type { Estimator } from "./analysis.ts";
+import { KEPT_SHOWN } from "./kept.ts";
+import type { KeptShown } from "./kept.ts";
 import { decodeSpan, encodeSpan } from "./times.ts";
 import { NO_REQUEST, PERCENTILES, SHOWN, STATUSES } from "./traces.ts";
 import type { RequestState } from "./traces.ts";
@@ -78,6 +80,10 @@ export interface LiveState {
   task: string;
   /** Of an opened request: its calls, by this estimate, instead of the flame graph. */
   calls: Estimator;
+  /** Of its calls: all threads and processes as one tree. */
+  whole: boolean;
+  /** Of a task: all requests that it kept together, which of them; "": the list of its requests. */
+  kept: KeptShown;
   /** Seconds that the live view goes back. */
   last: number;
   /** null: live. */
@@ -86,7 +92,7 @@ export interface LiveState {
 }
 
 export const LIVE_DEFAULTS: LiveState = {
-  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", lane: "", waits: "", idle: false, source: "", line: 0, code: null, by: "", find: "", sort: "", requests: NO_REQUEST, task: "", calls: "",
+  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", lane: "", waits: "", idle: false, source: "", line: 0, code: null, by: "", find: "", sort: "", requests: NO_REQUEST, task: "", calls: "", whole: false, kept: "",
   last: 300, range: null,
   base: { ago: 3600, range: null, service: null, filters: null },
 };
@@ -111,11 +117,13 @@ export function putRange(q: URLSearchParams, prefix: string, range: Range | null
 export function encodeLive(s: LiveState): string {
   const q = new URLSearchParams();
   const d = LIVE_DEFAULTS;
-  for (const key of ["view", "service", "type", "stacks", "group", "chart", "lane", "waits", "source", "by", "find", "sort", "task", "calls"] as const)
+  for (const key of ["view", "service", "type", "stacks", "group", "chart", "lane", "waits", "source", "by", "find", "sort", "task", "calls", "kept"] as const)
     if (s[key] !== d[key])
       q.set(key, s[key]);
   if (s.source !== "" && s.line > 0)
     q.set("line", String(s.line));
+  if (s.whole)
+    q.set("whole", "1");
   if (s.idle)
     q.set("idle", "1");
   if (s.code) {
@@ -189,7 +197,7 @@ function takeRequests(q: URLSearchParams): RequestState {
     endpoint: q.get("endpoint") ?? "", min: Math.max(0, time(q.get("min"))), max: Math.max(0, time(q.get("max"))),
     status: oneOf(q.get("status"), STATUSES), show: oneOf(q.get("show"), SHOWN), trace,
     slow: PERCENTILES.find((p) => String(p) === q.get("slow")) ?? NO_REQUEST.slow,
-    span: trace === "" ? "" : id(q.get("span"), 16), only: trace !== "" && q.get("only") === "1",
+    span: trace === "" ? "" : id(q.get("span"), 16), only: (trace !== "" || !!q.get("kept")) && q.get("only") === "1",
   };
 }
 
@@ -220,6 +228,8 @@ export function decodeLive(search: string): LiveState {
     sort: q.get("sort") ?? "",
     task: /^[0-9a-z_-]{1,64}$/.test(q.get("task") ?? "") ? q.get("task")! : "",
     calls: oneOf(q.get("calls"), ESTIMATORS),
+    whole: q.get("whole") === "1",
+    kept: oneOf(q.get("kept"), KEPT_SHOWN),
     last: decodeSpan(q.get("last") ?? "") || LIVE_DEFAULTS.last,
     range: takeRange(q, ""),
     base: {

@@ -20,8 +20,9 @@ export interface SlowRow {
   object: string;
   /** What it costs more in a slow request, with all it calls, and the 95 % interval of that. */
   effect: number;
-  low: number;
-  high: number;
+  /** null: one request on a side says nothing of how much they differ. */
+  low: number | null;
+  high: number | null;
   slow: number;
   middle: number;
   /** Shares of requests that run it at all. */
@@ -29,6 +30,9 @@ export interface SlowRow {
   middleRunning: number;
   /** Something that it calls has nearly all of its effect. */
   explained: boolean;
+  /** "" if it is not known; the line with the most of it in slow requests, or 0. */
+  file: string;
+  line: number;
 }
 
 export interface Slow {
@@ -57,7 +61,7 @@ function column(o: Record<string, unknown>, key: string, n: number): number[] {
 }
 
 /** A tree of names, as /flamegraph, /diff and /slow have it, as a profile: without files and binaries. */
-export function profileOfNodes(json: unknown, title: string): Profile {
+export function profileOfNodes(json: unknown, title: string, baseTitle = "the middle"): Profile {
   const o = object(json);
   const nodes = object(o["nodes"]);
   const n = number(nodes["count"]);
@@ -86,22 +90,25 @@ export function profileOfNodes(json: unknown, title: string): Profile {
   return {
     strings: [...strings, ""], kinds, mappings: [], frames,
     tree: buildTree(Uint32Array.from(frames.name, (_, i) => i), depth, Float64Array.from(self), base),
-    meta: { title, generator: "", type: type.name, unit: type.unit, timeMs: 0, durationNs: 0, hz: 0, baseTitle: "the middle", baseSamples: -1, normalise: false,
+    meta: { title, generator: "", type: type.name, unit: type.unit, timeMs: 0, durationNs: 0, hz: 0, baseTitle, baseSamples: -1, normalise: false,
       quality: { samples: -1, lost: -1, truncated: -1, unknown: -1, frames: -1, userStacks: -1, limited: "" } },
   };
 }
 
-export function readSlow(json: unknown): Slow {
+/** middle: what the slow requests are compared with. */
+export function readSlow(json: unknown, middle = "the middle"): Slow {
   const o = object(json);
   const type = sampleType(text(o["type"]));
   return {
     slow: side(o["slow"]), middle: side(o["middle"]), leftOut: number(o["left_out"]), note: text(o["note"] ?? ""), unit: type.unit, type: type.name,
-    profile: profileOfNodes(json, "Slow requests"),
+    profile: profileOfNodes(json, "Slow requests", middle),
     rows: array(o["rows"]).map((x) => {
       const r = object(x);
       const n = (k: string): number => number(r[k]);
-      return { name: text(r["name"]), object: text(r["object"]), effect: n("effect"), low: n("low"), high: n("high"), slow: n("slow"),
-        middle: n("middle"), slowRunning: n("slow_running"), middleRunning: n("middle_running"), explained: r["explained"] === true };
+      return { name: text(r["name"]), object: text(r["object"]), effect: n("effect"), low: r["low"] === undefined ? null : n("low"),
+        high: r["high"] === undefined ? null : n("high"), slow: n("slow"),
+        middle: n("middle"), slowRunning: n("slow_running"), middleRunning: n("middle_running"), explained: r["explained"] === true,
+        file: text(r["file"] ?? ""), line: number(r["line"] ?? 0) };
     }),
   };
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { readAnalysis, shownCalls } from "../model/analysis.ts";
+import { readAnalysis, readTaskAnalysis, shownCalls, whomText } from "../model/analysis.ts";
+import { allStates, readTimes } from "../model/kept.ts";
 import { DataError } from "../model/tree.ts";
 
 const row = (id: number, parent: number, fn: string, total: number, self: number, more: object = {}): object =>
@@ -31,4 +32,34 @@ test("a caller that is not there, or itself, is none; a wrong form is said", () 
   assert.deepEqual(shownCalls(g!, new Set()).map((r) => r.depth), [0, 0]);
   for (const bad of [{}, { groups: [{}] }, { groups: [group([{}])] }, { groups: [group([row(1, 0, "a", NaN, 0)])] }])
     assert.throws(() => readAnalysis(bad), DataError);
+});
+
+test("calls of all kept requests: of one group those that it has; both estimates; for whom they waited", () => {
+  const sums = (total: number, more: object = {}): object => ({ total_ns: total, self_ns: total, count: 2, requests: 1, ...more });
+  const plain = { function: "f", kind: "native" };
+  const side = { requests: 3, sampled: 2, partly: 1, left_out: 4, total_ns: 9 };
+  const json = { groups: { slow: side, control: { ...side, requests: 0 } }, snapshots: false, damaged: false, rows: [
+    { ...plain, id: 1, parent: 0, slow: sums(9, { skywalking: { total_ns: 5, self_ns: 0, count: 2 } }), control: sums(4) },
+    { ...plain, id: 2, parent: 1, control: sums(4) },
+    { ...plain, id: 3, parent: 1, slow: sums(8, { owner: { thread: "77", name: "", ns: 6, others: 2 }, waker: { name: "a timer", ns: 7, others: 0 } }) }] };
+  const a = readTaskAnalysis(json, "slow");
+  const [g] = a.groups;
+  assert.deepEqual([a.requests, a.partly, a.leftOut, g!.total, g!.count], [3, 1, 4, 9, 2]);
+  assert.deepEqual(g!.rows.map((r) => [r.id, r.total, r.requests, r.depth, r.theirs?.total]), [[1, 9, 1, 0, 5], [3, 8, 1, 1, undefined]]);
+  assert.deepEqual([whomText(g!.rows[1]!.owner!), whomText(g!.rows[1]!.waker!), g!.rows[0]!.owner], ["thread 77 and 2 others", "a timer", null]);
+  assert.deepEqual(readTaskAnalysis(json, "control").groups[0]!.rows.map((r) => r.id), [1, 2]);
+  assert.deepEqual(readTaskAnalysis({ ...json, rows: [] }, "slow").groups, []);
+  for (const bad of [{}, { ...json, rows: [{ ...plain, id: 1, parent: 0, slow: {} }] }, { ...json, groups: {} }])
+    assert.throws(() => readTaskAnalysis(bad, "slow"), DataError);
+});
+
+test("times by state: distributions of both groups, states in the order of the table", () => {
+  const d = (mean: number): object => ({ mean_ms: mean, p50_ms: mean, p95_ms: 2 * mean, max_ms: 3 * mean });
+  const t = readTimes({ endpoints: [{ name: "GET /", slow: 1, control: 2 }], groups: {
+    slow: { requests: 2, partly: 0, left_out: 1, wall: d(10), rest: d(1), overlap: d(0), states: { lock: d(4), running: d(5) } },
+    control: { requests: 0, partly: 0, left_out: 0 } } });
+  assert.deepEqual([t.groups.slow.wall, t.groups.control.wall, t.groups.control.means], [{ mean: 10, p50: 10, p95: 20, max: 30 }, null, []]);
+  assert.deepEqual(t.groups.slow.means.map((s) => [s.name, s.ms]), [["running", 5], ["lock", 4]]);
+  assert.deepEqual(allStates(t).map((s) => s.name), ["running", "lock"]);
+  assert.throws(() => readTimes({ endpoints: [], groups: { slow: {} } }), DataError);
 });

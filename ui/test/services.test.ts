@@ -142,6 +142,10 @@ test("slow against fast: rows and a picture of both sides; damaged answers", () 
       middle_self: 0, slow_running: 1, middle_running: 0, explained: false }] };
   const s = readSlow(answer);
   assert.deepEqual([s.unit, s.type, s.rows[0]!.name, s.rows[0]!.low, s.note, s.slow.sampled, s.leftOut], ["nanoseconds", "cpu", "f", 4, "", 7, 3]);
+  assert.deepEqual([s.rows[0]!.file, s.rows[0]!.line, s.profile.meta.baseTitle], ["", 0, "the middle"]);
+  const { low, high, ...certain } = answer.rows[0]!;
+  const one = readSlow({ ...answer, rows: [{ ...certain, file: "/a.c", line: 7 }] }, "an ordinary request");
+  assert.deepEqual([low, high, one.rows[0]!.low, one.rows[0]!.high, one.rows[0]!.file, one.rows[0]!.line, one.profile.meta.baseTitle], [4, 6, null, null, "/a.c", 7, "an ordinary request"]);
   const t = s.profile.tree;
   assert.deepEqual([...t.depth], [0, 1, 2, 2]);
   assert.deepEqual([[...t.total], [...t.base!.total]], [[10, 10, 5, 4], [3, 3, 0, 2]]);

@@ -4,11 +4,12 @@ import { lossesOf, readAgents } from "../model/agents.ts";
 import type { Agents } from "../model/agents.ts";
 import { askable, baseRange, rangeAt, selector, without } from "../model/address.ts";
 import type { Filter, LiveState } from "../model/address.ts";
-import { readAnalysis } from "../model/analysis.ts";
+import { readAnalysis, readTaskAnalysis } from "../model/analysis.ts";
 import type { Analysis } from "../model/analysis.ts";
 import { compareProfiles } from "../model/compare.ts";
 import { readFactors } from "../model/cost.ts";
 import type { Factors } from "../model/cost.ts";
+import { readTimes } from "../model/kept.ts";
 import { parseBody } from "../model/payload.ts";
 import { bars, heatSteps, knownMs, readFirst, readHeat, readLines, readNames, shares, sortTypes } from "../model/series.ts";
 import type { Bars, Heat, Share } from "../model/series.ts";
@@ -16,9 +17,9 @@ import { serviceRows } from "../model/services.ts";
 import { eventTexts, healthText } from "../model/health.ts";
 import { readSlow } from "../model/slow.ts";
 import type { Slow } from "../model/slow.ts";
-import { parametersOf, readEndpoints, readRequests, readWaterfall } from "../model/traces.ts";
+import { NO_REQUEST, parametersOf, readEndpoints, readRequests, readWaterfall } from "../model/traces.ts";
 import type { Endpoint, Request, Waterfall } from "../model/traces.ts";
-import { keptTypes, readKept, readTask, readTasks } from "../model/tasks.ts";
+import { isDelivered, keptTypes, readKept, readTask, readTasks } from "../model/tasks.ts";
 import type { Kept, Task } from "../model/tasks.ts";
 import type { ServiceRow } from "../model/services.ts";
 import { aligned, stepFor } from "../model/times.ts";
@@ -33,6 +34,7 @@ import { objectGroups, objectRows, splitIdle, threadNames, waitRows, withoutIdle
 import type { ObjectLabel } from "../model/waits.ts";
 import { readWakes } from "../model/wakes.ts";
 import type { Parameters, Source } from "./source.ts";
+import type { Together } from "./together.tsx";
 import type { Waits } from "./waits.tsx";
 
 const BARS = 200;
@@ -55,7 +57,8 @@ export type Part =
   | { of: "services"; rows: ServiceRow[]; by: string; labels: string[]; quality: Quality }
   | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range }
   | { of: "traces"; endpoints: Endpoint[]; requests: Request[]; waterfall: Waterfall | null; profile: Profile | null; slow: Slow | null; quality: Quality | null }
-  | { of: "tasks"; tasks: Task[]; task: Task | null; kept: Kept | null; waterfall: Waterfall | null; profile: Profile | null; calls: Analysis | null }
+  | { of: "tasks"; tasks: Task[]; task: Task | null; kept: Kept | null; waterfall: Waterfall | null; profile: Profile | null; calls: Analysis | null;
+      together: Together | null; ms: number }
   | { of: "agents"; agents: Agents; events: string[] };
 
 export interface View {
@@ -253,6 +256,8 @@ async function askCompare(a: Round): Promise<{ part: Part; damaged: boolean }> {
 }
 
 const REQUESTS = 200;
+/** The most that a task remembers. */
+const ALL_REQUESTS = 1000;
 
 async function askTraces(a: Round): Promise<{ part: Part; damaged: boolean }> {
   const { source, range, type, signal, state } = a;
@@ -300,18 +305,51 @@ async function askKept(a: Round, kept: Kept): Promise<Pick<Part & { of: "tasks" 
   const { span, only } = state.requests;
   const [body, calls] = await Promise.all([
     source.bytes("payload", { ...within(kept), query: requestQuery(state, best.type), type: best.type, ...parametersOf(state.requests, "") }, signal),
-    state.calls === "" ? null : source.json(`requests/${trace}/analysis`, { type: best.type, task: state.task, estimator: state.calls, span, children: only ? "exclude" : "include" }, signal)]);
+    state.calls === "" ? null : source.json(`requests/${trace}/analysis`, { type: best.type, task: state.task, estimator: state.calls, span, children: only ? "exclude" : "include",
+      of: state.whole ? "trace" : "threads" }, signal)]);
   return { ...best, profile: parseBody(body), calls: calls === null ? null : readAnalysis(calls) };
+}
+
+/** All requests that the task kept; their flame graph is of the type that has the most samples. */
+async function askTogether(a: Round, task: Task, kept: Kept): Promise<{ together: Together; profile: Profile | null; type: string; damaged: boolean; ms: number }> {
+  const { source, signal, state } = a;
+  const { endpoint, only } = state.requests;
+  const of = async (view: string, more: Parameters = {}): Promise<unknown> => source.json(`tasks/${state.task}/${view}`, { endpoint, ...more }, signal);
+  const damaged = (x: unknown): boolean => (x as { damaged?: unknown } | null)?.damaged === true;
+  const group = state.kept === "control" ? "control" : "slow";
+  const t = await of("times");
+  const times = readTimes(t);
+  const ms = (times.groups[group].wall?.mean ?? 0) * times.groups[group].requests;
+  if (state.kept === "difference") {
+    const d = await of("difference", { limit: 100 });
+    const slow = readSlow(d, "an ordinary request");
+    return { together: { times, calls: null, slow }, profile: slow.rows.length > 0 ? slow.profile : null, type: (d as { type: string }).type, damaged: damaged(t) || damaged(d),
+      ms: times.groups.slow.wall?.mean ?? 0 };
+  }
+  // The server refuses a filter by a label that no sample has.
+  const some = kept.requests.some((q) => (q.reason === "control") === (group === "control") && isDelivered(q));
+  const types = some ? keptTypes(readNames(await source.json("types", within(kept), signal), "types")) : [];
+  const [profiles, calls] = await Promise.all([
+    Promise.all(types.map(async (type) => ({ type, profile: parseBody(await source.bytes("payload", { ...within(kept), query: requestQuery(state, type), type,
+      ...endpoint === "" ? {} : parametersOf({ ...NO_REQUEST, endpoint }, task.service) }, signal)) }))),
+    state.calls === "" ? null : of("analysis", { children: only ? "exclude" : "include" })]);
+  const best = profiles.reduce<(typeof profiles)[number] | null>((x, y) => (x === null || y.profile.tree.total[0]! > x.profile.tree.total[0]! ? y : x), null);
+  return { together: { times, calls: calls === null ? null : readTaskAnalysis(calls, group), slow: null },
+    profile: best && best.profile.tree.total[0]! > 0 ? best.profile : null, type: best?.type ?? "", damaged: damaged(t) || damaged(calls), ms };
 }
 
 async function askTasks(a: Round): Promise<Answer> {
   const { source, signal, state } = a;
-  const part = { of: "tasks" as const, tasks: [], task: null, kept: null, waterfall: null, profile: null, calls: null };
+  const part = { of: "tasks" as const, tasks: [], task: null, kept: null, waterfall: null, profile: null, calls: null, together: null, ms: 0 };
   if (state.task === "")
     return { part: { ...part, tasks: readTasks(await source.json("tasks", {}, signal)) }, damaged: false };
   const { trace } = state.requests;
-  const [t, r] = await Promise.all([source.json(`tasks/${state.task}`, {}, signal), source.json(`tasks/${state.task}/requests`, { limit: REQUESTS, trace }, signal)]);
+  const [t, r] = await Promise.all([source.json(`tasks/${state.task}`, {}, signal), source.json(`tasks/${state.task}/requests`, { limit: state.kept === "" ? REQUESTS : ALL_REQUESTS, trace }, signal)]);
   const [task, kept] = [readTask(t), readKept(r)];
+  if (trace === "" && state.kept !== "") {
+    const { together, profile, type, damaged, ms } = await askTogether(a, task, kept);
+    return { part: { ...part, task, kept, together, profile, ms }, damaged, own: { range: { from: kept.from, to: kept.to }, type } };
+  }
   if (trace === "")
     return { part: { ...part, task, kept }, damaged: false };
   const { type, damaged, waterfall, profile, calls } = await askKept(a, kept);
@@ -332,7 +370,8 @@ export function shownFilters(s: Pick<LiveState, "filters" | "idle">, type: strin
 
 /** The selector of the samples of requests: of a task those that it kept, which another task may have kept, too. */
 export function requestQuery(s: LiveState, type: string): string {
-  return selector("", s.view === "tasks" ? [{ label: "task", value: s.task, not: false }] : shownFilters(s, type));
+  const kept: Filter[] = s.kept === "" || s.requests.trace !== "" ? [] : [{ label: "kept", value: "control", not: s.kept !== "control" }];
+  return selector("", s.view === "tasks" ? [{ label: "task", value: s.task, not: false }, ...kept] : shownFilters(s, type));
 }
 
 export async function ask(source: Source, state: LiveState, signal: AbortSignal): Promise<View> {

@@ -344,6 +344,8 @@ function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Ele
 
 function requestTitle(s: LiveState, service: string): string {
   const { trace, span, endpoint, show } = s.requests;
+  if (s.view === "tasks" && s.kept !== "" && trace === "")
+    return s.kept === "difference" ? "A slow request against an ordinary one" : s.kept === "slow" ? "Slow requests" : "Ordinary requests";
   if (s.view === "tasks")
     return span !== "" ? "One span" : "One request";
   return trace !== "" ? span !== "" ? "One span" : "One trace" : `${show === "slow" ? "Slow against the middle: " : ""}${service} ${showable(endpoint)}`;
@@ -382,7 +384,7 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
   case "tasks":
     return <Tasks part={part} state={state} change={change} type={p.type} now={p.now} dark={isDark()} onNew={() => p.onTask(null)}
                   actions={actionsOf(p.source, poll)} picture={part.profile && <Picture {...p} title={requestTitle(state, "")} profile={part.profile}
-                                                                                      known={rangeOf(part.kept, state.requests.trace) ?? view!.range} />} />;
+                                                                                      known={part.together ? { from: 0, to: part.ms } : rangeOf(part.kept, state.requests.trace) ?? view!.range} />} />;
   case "agents":
     return <AgentTable data={part.agents} events={part.events} now={p.now} onHost={(host) => change({ view: "flame", service: "",
       filters: [...state.filters.filter((f) => f.label !== "host.name"), { label: "host.name", value: host, not: false }] })} />;

@@ -18,6 +18,7 @@ import type { SampleType } from "../model/vocab.ts";
 import type { Part } from "./ask.ts";
 import { Calls } from "./calls.tsx";
 import { stateColour, StateBar, statesText, stateText } from "./states.tsx";
+import { TogetherBar, TogetherView } from "./together.tsx";
 import { WaterfallView } from "./waterfall.tsx";
 import "./tasks.css";
 
@@ -38,7 +39,7 @@ interface Props {
   dark: boolean;
   actions: TaskActions;
   onNew: () => void;
-  /** The flame graph of the opened request. */
+  /** The flame graph of the opened request, or of all together. */
   picture: preact.JSX.Element | null;
 }
 
@@ -67,7 +68,8 @@ function Requests(p: Props & { kept: Kept }): preact.JSX.Element {
   const { requests } = p.kept;
   const most = requests.reduce((m, q) => Math.max(m, q.duration, sumMs(q.states)), 0) || 1;
   return <section aria-label="Kept requests">
-    <div class="filter"><h2>Requests that the task wanted, newest first</h2><span class="n">{count(requests.length)}</span></div>
+    <div class="filter"><h2>Requests that the task wanted, newest first</h2><span class="n">{count(requests.length)}</span>
+      {requests.length > 0 && <button class="text" title="Slow requests together, and beside ordinary ones" onClick={() => p.change({ kept: "slow" })}>All together</button>}</div>
     {requests.length === 0 ? <p class="soft none">None yet.</p>
       : <div class="table-scroll" tabIndex={0}><table>
         <thead><tr><th>Started</th><th class="num">Took</th><th class="c-states">By state</th><th class="c-name">Endpoint</th><th>Status</th><th>Why kept</th><th>Host</th>
@@ -156,9 +158,11 @@ function OneRequest(p: Props & { kept: Kept; q: KeptRequest }): preact.JSX.Eleme
     {p.picture && <div class="filter calls-bar">
       <nav class="tabs" aria-label="Of this request">{([["", "Flame graph"], ["unbiased", "Calls"]] as const).map(([e, name]) =>
         <button key={e} aria-current={(state.calls === "") === (e === "") ? "page" : undefined} onClick={() => p.change({ calls: e })}>{name}</button>)}</nav>
+      {state.calls !== "" && <label class="soft"><input type="checkbox" checked={state.whole} onChange={(e) => p.change({ whole: e.currentTarget.checked })} /> all
+        threads as one</label>}
       {state.calls !== "" && <label class="soft">time by <select aria-label="Estimate" value={state.calls} onChange={(e) => p.change({ calls: e.currentTarget.value as Estimator })}>
         <option value="unbiased">an unbiased estimate</option><option value="skywalking">SkyWalking's estimate</option></select></label>}</div>}
-    {p.picture && part.calls && state.calls !== "" ? <Calls key={`${state.calls} ${state.requests.span} ${state.requests.only}`} analysis={part.calls} onSource={(source, line) => p.change({ source, line, code: null })} /> : p.picture ?? <div class="nothing"><h2>No stacks of this request</h2><p>{q.outcome === "waiting" ? "They arrive when its agent has asked for the decision."
+    {p.picture && part.calls && state.calls !== "" ? <Calls key={`${state.calls} ${state.whole} ${state.requests.span} ${state.requests.only}`} analysis={part.calls} onSource={(source, line) => p.change({ source, line, code: null })} /> : p.picture ?? <div class="nothing"><h2>No stacks of this request</h2><p>{q.outcome === "waiting" ? "They arrive when its agent has asked for the decision."
       : "No agent sent any, or they are not stored any more."}</p></div>}
   </>;
 }
@@ -199,12 +203,14 @@ export function Tasks(p: Props): preact.JSX.Element {
   const q = part.waterfall ? part.kept?.requests.find((x) => x.trace === state.requests.trace) : undefined;
   if (!part.task || !part.kept)
     return <div class="traces-page lists tasks-page"><TaskList {...p} /></div>;
-  return <div class={q ? "traces-page tasks-page" : "traces-page lists tasks-page"}>
+  const { together } = part;
+  return <div class={q || together ? "traces-page tasks-page" : "traces-page lists tasks-page"}>
     <div class="filter traces-bar">
-      <button class="reset" onClick={() => change({ task: "", requests: NO_REQUEST })}>‹ All tasks</button>
-      {q && <button class="reset" onClick={() => change({ requests: NO_REQUEST })}>‹ {showable(part.task.service)} {showable(part.task.endpoint || "all endpoints")}</button>}
+      <button class="reset" onClick={() => change({ task: "", kept: "", requests: NO_REQUEST })}>‹ All tasks</button>
+      {(q || together) && <button class="reset" onClick={() => change({ kept: "", requests: NO_REQUEST })}>‹ {showable(part.task.service)} {showable(part.task.endpoint || "all endpoints")}</button>}
+      {together && <TogetherBar together={together} state={state} change={change} />}
     </div>
-    {q ? <OneRequest {...p} kept={part.kept} q={q} /> : <><OneTask {...p} task={part.task} /><Requests {...p} kept={part.kept} /></>}
+    {together ? <TogetherView together={together} state={state} change={change} dark={p.dark} picture={p.picture} /> : q ? <OneRequest {...p} kept={part.kept} q={q} /> : <><OneTask {...p} task={part.task} /><Requests {...p} kept={part.kept} /></>}
   </div>;
 }
 

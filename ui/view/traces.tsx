@@ -138,7 +138,7 @@ export function Traces(p: Props): preact.JSX.Element {
   if (part.waterfall)
     return <div class="traces-page">{bar}<WaterfallView w={part.waterfall} state={r} type={p.type} onChange={set} />{p.picture}</div>;
   if (part.slow)
-    return <div class="traces-page">{bar}<SlowTable slow={part.slow} onFunction={(name) => {
+    return <div class="traces-page">{bar}<SlowTable slow={part.slow} onSource={(source, line) => change({ source, line, code: null })} onFunction={(name) => {
       location.hash = new URLSearchParams({ q: `^${name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")}$` }).toString();
       set({ show: "picture", min: Math.floor(part.slow!.slow.from) });
     }} />{p.picture}</div>;
