@@ -500,7 +500,7 @@ static int keep_asked(struct api_call *c, struct kept *k)
 /* ---- stacks ---- */
 
 /*
- * A stack without who ended the wait, which other profilers of culprit's put behind a note. waker: 0: the
+ * A stack without who ended the wait, which the always-on profile has behind a note. waker: 0: the
  * stack is as it was.
  */
 struct cut {

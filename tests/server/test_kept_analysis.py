@@ -247,6 +247,20 @@ def test_segments_of_skywalking(server, monkeypatch):
         "R": (90, 0, 90, 90), "R/A": (45, 45, 0, 0), "R/B": (45, 45, 0, 0)}
 
 
+def test_children_of_segments(server, monkeypatch):
+    """In two requests, the children first or last: what lies between them stays."""
+    task = add(server, min_ms=0)["id"]
+    monkeypatch.setattr(test_skywalking, "NOW", int(time.time() * 1000))
+    inner = [span(2, 0, 50, 60, "second", 2), span(1, 0, 10, 20, "first", 2)]
+    for n, spans in ((1, [span(), *inner]), (2, [*reversed(inner), span()])):
+        accepted(stream(server, SNAPSHOTS, [snapshot(i, 5 + 10 * i, {1: "RA", 5: "RB"}.get(i, "RW"), name=f"s.{n}", task=task) for i in range(10)]))
+        accepted(stream(server, COLLECT, [segment(spans, trace=f"t.{n}.1", name=f"s.{n}")]))
+    assert {p: sums(r) for p, r in paths(see(server, task, "analysis")).items()} == {
+        "R": (200, 0, 20, 2), "R/W": (160, 160, 16, 2), "R/A": (20, 20, 2, 2), "R/B": (20, 20, 2, 2)}
+    assert {p: sums(r) for p, r in paths(see(server, task, "analysis", children="exclude")).items()} == {
+        "R": (160, 0, 16, 2), "R/W": (160, 160, 16, 2)}
+
+
 # ---- slow beside ordinary requests ----
 
 def test_the_difference_per_request(server):

@@ -43,7 +43,7 @@ export function SlowTable(p: Props): preact.JSX.Element {
   const most = s.rows.reduce((m, r) => Math.max(m, Math.abs(r.effect), Math.abs(r.high ?? 0), Math.abs(r.low ?? 0)), 0) || 1;
   if (s.rows.length === 0)
     return <div class="nothing"><h2>{kept ? "Nothing to compare" : "Too little to tell slow from fast"}</h2><p>{showable(s.note)}</p><p><LeftOut n={s.leftOut} kept={kept} /></p></div>;
-  return <section class="slow" aria-label="Slow against fast">
+  return <section class="slow" aria-label={`Slow against ${kept ? "ordinary" : "fast"}`}>
     <p class="quality"><span>{count(s.slow.requests)} slow requests, {range(s.slow)}: {v(s.slow.value)} each, {sampled(s.slow)}</span>
       <span>{count(s.middle.requests)} {kept ? "ordinary ones" : "in the middle"}, {range(s.middle)}: {v(s.middle.value)} each, {sampled(s.middle)}</span>
       <LeftOut n={s.leftOut} kept={kept} />
