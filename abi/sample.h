@@ -40,6 +40,7 @@ enum record_type {
 	RECORD_ASLEEP,
 	RECORD_LATER,
 	RECORD_INTERVAL,
+	RECORD_WAKER,
 };
 
 /* What a thread was working for when it was sampled. */
@@ -170,13 +171,20 @@ struct armed_thread {
 	__u32 number;	  /* of the last interval */
 	__u8 running;
 	__u8 told_span; /* its last interval had a span */
-	__u8 pad[6];
+	__u8 has_waker; /* of the wake-up at woken_ns the next three are known */
+	__u8 no_socket; /* it waits in a system call that no packet ends */
+	__u8 pad[4];
+	__u32 waker_pid, waker_tid; /* 0: an interrupt */
+	char waker[SAMPLE_COMM_BYTES];
+	__u64 lock;   /* avma of the lock for which it waits; 0: unknown */
+	__u32 owner;  /* tid of the thread that held it when the wait began; 0: unknown */
+	__u32 own_id; /* by which its process knows it; 0: not read yet */
 	/* An interval that was not heard to end, and is sent with the next one; now 0: none. */
 	struct {
 		__u64 ran_ns, left_ns, woken_ns, now_ns;
 	} missed;
 };
-_Static_assert(sizeof(struct armed_thread) == 88, "armed_thread");
+_Static_assert(sizeof(struct armed_thread) == 128, "armed_thread");
 
 /*
  * A thread ran from ran_ns to left_ns, was blocked until woken_ns, and then waited for a CPU until
@@ -200,6 +208,17 @@ struct record_interval {
 	__u32 pad;
 };
 _Static_assert(sizeof(struct record_interval) == 80, "record_interval");
+
+/* Who ended the wait of the sample that follows on this CPU. */
+struct record_waker {
+	__u16 type;
+	__u16 source;
+	__u32 woken_tid;
+	__u64 woken_ns; /* as in the sample */
+	__u32 pid, tid; /* 0: an interrupt */
+	char comm[SAMPLE_COMM_BYTES];
+};
+_Static_assert(sizeof(struct record_waker) == 40, "record_waker");
 
 /* Layout of the bytes of an attribute set. No attribute is split; a text may be any bytes. */
 enum attributes_form {

@@ -362,6 +362,7 @@ static int start_symbolizer(struct recorder *r)
 	_cleanup_free_ char *cache_dir = NULL;
 	struct symbolizer_options so = {
 		.inlines = !o->no_inline,
+		.waker_labels = true,
 		.leave_files = o->no_symbols,
 		.debuginfod_urls = o->debuginfod_urls,
 		.max_section = o->max_section,

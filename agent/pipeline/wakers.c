@@ -74,7 +74,8 @@ static u32 add_chain(struct pipeline *p, const struct waking *waking, u64 since_
 	struct pipeline_waker w = waking->waker;
 	const struct waking *before = w.tid ? last_waking(p, w.tid) : NULL;
 
-	if (before && depth < MAX_CHAIN && before->woken_ns > since_ns &&
+	/* Of requests only who ended the wait is told. */
+	if (before && depth < MAX_CHAIN && !p->requests && before->woken_ns > since_ns &&
 	    before->woken_ns < waking->woken_ns)
 		w.next = add_chain(p, before, since_ns, depth + 1);
 	return add_waker(p->batch, &w);

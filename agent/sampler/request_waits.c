@@ -22,6 +22,7 @@ static int open_waits(struct source *s)
 	btf__free(btf);
 	if (r < 0)
 		return r;
+	source_find_code(s);
 	return r == 0 ? request_waits_open(s) : request_kprobe_open(s);
 }
 

@@ -203,8 +203,12 @@ static void size_armed(struct sampler *s)
 		struct bpf_map *threads =
 			bpf_object__find_map_by_name(s->sources[i].object, "armed_threads");
 
-		if (threads)
-			bpf_map__set_max_entries(threads, ARMED_THREADS);
+		if (!threads)
+			continue;
+		bpf_map__set_max_entries(threads, ARMED_THREADS);
+		bpf_map__set_max_entries(
+			bpf_object__find_map_by_name(s->sources[i].object, "thread_ids"),
+			ARMED_THREADS);
 	}
 }
 
@@ -342,6 +346,23 @@ static void take_attributes(struct sampler *s, const struct record_attributes *h
 	s->ops.attributes(s->arg, &named, text);
 }
 
+/* Passes a wake-up on as one of which no stack was walked. */
+static void take_waker(struct sampler *s, const struct record_waker *w)
+{
+	struct record_sample sample = {
+		.type = RECORD_SAMPLE,
+		.wait = SAMPLE_WAKES,
+		.time_ns = w->woken_ns,
+		.pid = w->pid,
+		.tid = w->tid,
+		.woken_tid = w->woken_tid,
+		.woken_ns = w->woken_ns,
+	};
+
+	memcpy(sample.comm, w->comm, sizeof(sample.comm));
+	s->ops.sample(s->arg, &sample);
+}
+
 static int take_record(void *arg, void *data, size_t n)
 {
 	struct sampler *s = arg;
@@ -382,6 +403,10 @@ static int take_record(void *arg, void *data, size_t n)
 	case RECORD_INTERVAL:
 		if (n >= sizeof(struct record_interval) && s->ops.interval)
 			s->ops.interval(s->arg, data);
+		break;
+	case RECORD_WAKER:
+		if (n >= sizeof(struct record_waker))
+			take_waker(s, data);
 		break;
 	case RECORD_EXEC:
 		if (n >= sizeof(struct record_exec))

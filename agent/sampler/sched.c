@@ -11,38 +11,8 @@
 #include "sched.skel.h"
 #include "sched_kprobe.skel.h"
 
-#define CODE_DISTANCE (2ULL << 30)
-
 SOURCE_SKELETON(sched)
 SOURCE_SKELETON(sched_kprobe)
-
-/* Without these addresses, what a machine sends to itself seems to come by an interrupt. */
-static void find_code(struct source *s)
-{
-	struct probe_function f[] = {
-		{.name = "__irqentry_text_start"},
-		{.name = "__irqentry_text_end"},
-		{.name = "process_backlog"},
-		{.name = "__local_bh_enable_ip"},
-		{.name = "_stext"},
-		{.name = "_etext"},
-	};
-	int r = probe_functions(f, ARRAY_SIZE(f));
-
-	if (r < 0)
-		log_debug("kernel symbols: %s", strerror(-r));
-	s->code[CODE_INTERRUPT][0] = f[0].start;
-	s->code[CODE_INTERRUPT][1] = f[1].start;
-	/* Modules and the code of BPF programs are within 2 GiB of the kernel's own. */
-	if (f[4].start && f[5].start) {
-		s->code[CODE_ANY][0] = f[4].start - MIN(f[4].start, CODE_DISTANCE);
-		s->code[CODE_ANY][1] = f[5].start + MIN(~0ULL - f[5].start, CODE_DISTANCE);
-	}
-	for (u32 i = 0; i < 2; i++) {
-		s->code[CODE_BACKLOG + i][0] = f[2 + i].start;
-		s->code[CODE_BACKLOG + i][1] = f[2 + i].end;
-	}
-}
 
 static int open_sched(struct source *s)
 {
@@ -53,7 +23,7 @@ static int open_sched(struct source *s)
 
 	s->has_prev_state = probe_switch_state(btf);
 	if (has_exit)
-		find_code(s);
+		source_find_code(s);
 	btf__free(btf);
 	return r;
 }

@@ -149,6 +149,9 @@ bool source_is_kprobe(const struct source *s);
 int source_follow_scheduler(struct source *s, const char *const *names, size_t n,
 			    struct diag *reterr_diag);
 
+/* Fills `code`: where the kernel's code is that wakes threads. */
+void source_find_code(struct source *s);
+
 /* The functions of the skeleton NAME_bpf that bpftool generates. */
 #define SOURCE_SKELETON(name)                                                                      \
 	static int name##_open(struct source *s)                                                   \

@@ -20,7 +20,7 @@ static bool has_label(const struct context_label *labels, u32 n, const char *nam
 	return false;
 }
 
-#define WAIT_LABELS 4
+#define WAIT_LABELS 7
 
 static int add_label(struct profile *p, const char *name, const char *value,
 		     struct profile_label *labels, u32 *n)
@@ -39,6 +39,15 @@ static int lock_label(struct profile *p, const char *name, u64 address,
 	return add_label(p, name, text, labels, n);
 }
 
+static int number_label(struct profile *p, const char *name, u32 value,
+			struct profile_label *labels, u32 *n)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", value);
+	return add_label(p, name, text, labels, n);
+}
+
 /* What the thread waited for, which one, and who had it. */
 static int wait_labels(struct making *m, const struct pipeline_key *key,
 		       struct profile_label *labels, u32 *n)
@@ -54,8 +63,7 @@ static int wait_labels(struct making *m, const struct pipeline_key *key,
 	case WAIT_OBJECT_LOCK:
 		if (r == 0)
 			r = lock_label(p, "lock", o->address[0], labels, n);
-		snprintf(text, sizeof(text), "%u", o->owner);
-		return r < 0 || !o->owner ? r : add_label(p, "owner", text, labels, n);
+		return r < 0 || !o->owner ? r : number_label(p, "owner", o->owner, labels, n);
 	case WAIT_OBJECT_TASK:
 		snprintf(text, sizeof(text), "%llu", o->address[0]);
 		return r < 0 || !o->address[0]
@@ -75,6 +83,22 @@ static int wait_labels(struct making *m, const struct pipeline_key *key,
 	return r < 0 ? r : add_label(p, "peer", text, labels, n);
 }
 
+/* Who ended the wait: a thread, or else a timer where the thread had asked for one. */
+static int waker_labels(struct making *m, const struct pipeline_waker *w,
+			struct profile_label *labels, u32 *n)
+{
+	const char *what = m->wait == WAIT_SLEEP ? WAKER_TIMER : WAKER_INTERRUPT;
+	char name[SAMPLE_COMM_BYTES + 1];
+	int r;
+
+	snprintf(name, sizeof(name), "%.*s", SAMPLE_COMM_BYTES, w->comm);
+	r = add_label(m->profile, "waker", w->tid ? name : what, labels, n);
+	if (r < 0 || !w->tid)
+		return r;
+	r = number_label(m->profile, "waker_pid", w->pid, labels, n);
+	return r < 0 ? r : number_label(m->profile, "waker_tid", w->tid, labels, n);
+}
+
 /* Makes one resource of the attributes of the event and those of its thread with other names. */
 static int entry_attributes(struct making *m, const struct pipeline_entry *e, u32 *ret)
 {
@@ -92,6 +116,8 @@ static int entry_attributes(struct making *m, const struct pipeline_entry *e, u3
 		r = wait_labels(m, &e->key, labels, &n);
 	if (r == 0 && e->key.holds)
 		r = lock_label(m->profile, "holds", e->key.holds, labels, &n);
+	if (r == 0 && e->key.waker && m->s->options.waker_labels)
+		r = waker_labels(m, &m->batch->wakers.data[e->key.waker - 1], labels, &n);
 	for (u32 i = 0; i < m->n_labels && r == 0; i++)
 		r = add_label(m->profile, m->labels[i].name, m->labels[i].value, labels, &n);
 	for (u32 i = 0; i < n_all && r == 0; i++) {

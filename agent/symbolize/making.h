@@ -34,5 +34,9 @@ struct making {
 	u32 n_labels;
 };
 
+/* Who ended a wait if it was no thread. */
+#define WAKER_TIMER "a timer"
+#define WAKER_INTERRUPT "an interrupt"
+
 /* Adds the thread of an entry, with its resource and the labels of its work: labels.c. */
 int making_thread(struct making *m, const struct pipeline_entry *e, u32 *ret);

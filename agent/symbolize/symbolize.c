@@ -479,7 +479,8 @@ static int append_wakers(struct making *m, u64 number)
 	if (w->tid)
 		snprintf(text, sizeof(text), "[woken by %.*s]", SAMPLE_COMM_BYTES, w->comm);
 	else
-		snprintf(text, sizeof(text), "[woken by %s]", timer ? "a timer" : "an interrupt");
+		snprintf(text, sizeof(text), "[woken by %s]",
+			 timer ? WAKER_TIMER : WAKER_INTERRUPT);
 	return append_note(m, text);
 }
 
@@ -536,7 +537,7 @@ static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *re
 	m->unnamed = 0;
 	m->time_ns = e->first_ns;
 	m->is_traced = e->key.wait > WAIT_RUNNING;
-	r = append_wakers(m, e->key.waker);
+	r = m->s->options.waker_labels ? 0 : append_wakers(m, e->key.waker);
 	first = m->stack.n;
 	if (r == 0 && e->key.kernel_stack)
 		r = append_stack(m, e->key.kernel_stack, e->key.image);

@@ -6,7 +6,7 @@
  * stacks; the budget of walks raises the floor.
  *
  *	sched_switch    the thread leaves: on_switch notes the time and the state
- *	sched_waking    on_waking notes when what it waited for has happened
+ *	sched_waking    on_waking notes when what it waited for has happened, and who did it
  *	sched_switch    the thread is chosen again: on_switch hands the interval to `sample`
  *	SCHED_RESUMED   it runs: `sample` reads its span, sends the interval, and walks its stack
  *
@@ -33,9 +33,13 @@ static __attribute__((always_inline)) bool tell_interval(struct scratch *s);
 #define SAMPLE_KERNEL_STACK(s, ctx) emit_known_stack(ctx)
 #endif
 #include "bpf/lib/armed.h"
+#include "bpf/lib/threads.h"
 #include "bpf/lib/wait.h"
 #include "bpf/lib/walk_budget.h"
 #include "bpf/prog/sample.h"
+
+#include "bpf/prog/interrupt.h"
+#include "bpf/prog/lock_owner.h" /* after sample.h, whose macros are defined above */
 
 #define RING_CHECKS 64 /* one interval in so many looks how full the ring is */
 
@@ -59,6 +63,7 @@ struct ended {
 	__u32 state;
 	__u64 switched_ns; /* the CPU's last switch */
 	struct walk_budget budget;
+	struct interrupt interrupt; /* that wakes a thread */
 };
 
 struct {
@@ -73,11 +78,6 @@ static __always_inline struct ended *ended_get(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&ended, &zero);
-}
-
-static __always_inline __u64 later(__u64 a, __u64 b)
-{
-	return a > b ? a : b;
 }
 
 /* A function of its own: an entry takes a part of a program's stack. */
@@ -157,6 +157,61 @@ static __always_inline void send_end(struct ended *e, struct task_struct *task,
 		      NULL);
 }
 
+/* The id by which its process knows the current thread. Others look for it by that. */
+static __always_inline void note_own_id(struct armed_thread *t, struct task_struct *task,
+					__u32 tgid, __u32 tid)
+{
+	__u64 key;
+
+	t->own_id = task_own_id(task);
+	key = thread_key(tgid, t->own_id);
+	if (t->own_id != tid)
+		bpf_map_update_elem(&thread_ids, &key, &tid, BPF_ANY);
+}
+
+static __always_inline void forget_own_id(const struct armed_thread *t, __u32 tgid, __u32 tid)
+{
+	__u64 key = thread_key(tgid, t->own_id);
+
+	if (t->own_id && t->own_id != tid)
+		bpf_map_delete_elem(&thread_ids, &key);
+}
+
+/*
+ * Notes for which lock the current thread is about to wait, and who has it; `word` is the futex. An
+ * owner counts only if it is another thread of the process. A function of its own: the stack of
+ * sched_switch's program has no room for all of this.
+ */
+__noinline int note_lock(__u64 word)
+{
+	struct task_struct *task = task_current();
+	__u32 tid = (__u32)task_read(task, pid), tgid = (__u32)task_read(task, tgid), owner;
+	struct armed_thread *t = bpf_map_lookup_elem(&armed_threads, &tid), *other;
+	struct held held = {};
+
+	if (!t)
+		return 0;
+	owner = lock_find(task, tgid, tid, t->own_id, word, &held);
+	t->lock = held.lock;
+	other = owner && owner != tid ? bpf_map_lookup_elem(&armed_threads, &owner) : NULL;
+	/* No two processes were armed at the same nanosecond. */
+	t->owner = other && other->armed_ns == t->armed_ns ? owner : 0;
+	return 0;
+}
+
+/* Looks at what the current thread is about to wait for. */
+static __always_inline void note_call(struct armed_thread *t, struct task_struct *task)
+{
+	struct syscall call = {.nr = -1};
+
+	if (task_syscall(task, &call) < 0)
+		return;
+	t->no_socket =
+		call.nr == NR_futex || call.nr == NR_clock_nanosleep || call.nr == NR_nanosleep;
+	if (call.nr == NR_futex)
+		note_lock(call.arg0);
+}
+
 /* When the thread became runnable, which is when it left if it could have run on. */
 static __always_inline __u64 runnable_since(const struct armed_thread *t)
 {
@@ -186,14 +241,17 @@ static __always_inline void leave_cpu(struct ended *e, struct task_struct *task,
 	__u32 tid = (__u32)task->pid;
 	struct armed_thread *t;
 	__u64 armed_ns;
+	bool walks;
 
 	if (!a)
 		return;
 	armed_ns = a->armed_ns;
+	walks = a->flags & ARMED_OFF_CPU;
 	t = get_thread(task, armed_ns);
 	if (state & STATE_DEAD) {
 		if (t) {
 			send_end(e, task, t, now);
+			forget_own_id(t, (__u32)task->tgid, tid);
 			bpf_map_delete_elem(&armed_threads, &tid);
 		}
 		return;
@@ -213,6 +271,14 @@ static __always_inline void leave_cpu(struct ended *e, struct task_struct *task,
 	t->state = state;
 	t->woken_ns = 0;
 	t->left_ns = now;
+	t->has_waker = 0;
+	t->no_socket = 0;
+	t->lock = 0;
+	t->owner = 0;
+	if (!t->own_id)
+		note_own_id(t, task, (__u32)task->tgid, tid);
+	if (state && walks)
+		note_call(t, task);
 }
 
 static __always_inline void take_cpu(struct ended *e, struct task_struct *task, __u64 now)
@@ -275,6 +341,48 @@ int on_switch(__u64 *ctx)
 	return 0;
 }
 
+/*
+ * Whether an interrupt wakes the thread. What runs on a stack of its own is an interrupt, unless it
+ * receives what the current thread has just sent to this machine. Only its stack tells that, and to
+ * read the stack takes microseconds: so not where the thread does not wait for a socket, or the
+ * current one has not called the kernel.
+ */
+static __always_inline bool woken_by_interrupt(const struct armed_thread *t, struct ended *e,
+					       void *ctx)
+{
+	struct task_struct *task = task_current();
+	struct syscall call = {};
+	bool apart, known;
+
+	if (!(__u32)bpf_get_current_pid_tgid())
+		return true; /* the idle task wakes nobody */
+	apart = is_apart(&e->interrupt, task, ctx);
+	known = !(task_read(task, flags) & PF_KTHREAD) && task_syscall(task, &call) == 0;
+	if (apart && (t->no_socket || (known && call.nr < 0)))
+		return true;
+	if (!apart && known)
+		return call.nr < 0;
+	return is_interrupt(&e->interrupt, ctx);
+}
+
+/* Notes who wakes the thread: the current one, or what interrupts it. */
+static __always_inline void note_waker(struct armed_thread *t, void *ctx)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct ended *e = ended_get();
+
+	if (!e)
+		return;
+	t->waker_pid = 0;
+	t->waker_tid = 0;
+	t->has_waker = 1;
+	if (woken_by_interrupt(t, e, ctx))
+		return;
+	t->waker_pid = (__u32)(id >> 32);
+	t->waker_tid = (__u32)id;
+	bpf_get_current_comm(t->waker, sizeof(t->waker));
+}
+
 SEC("tp_btf/sched_waking")
 int on_waking(__u64 *ctx)
 {
@@ -282,8 +390,12 @@ int on_waking(__u64 *ctx)
 	const struct armed_process *a = armed_get((__u32)task->tgid);
 	struct armed_thread *t = a ? get_thread(task, a->armed_ns) : NULL;
 
-	if (t && !t->running && t->state && !t->woken_ns)
-		t->woken_ns = bpf_ktime_get_ns();
+	if (!t || t->running || !t->state || t->woken_ns)
+		return 0;
+	t->woken_ns = bpf_ktime_get_ns();
+	/* What is not walked tells no waker. */
+	if (a->flags & ARMED_OFF_CPU && t->woken_ns - t->left_ns >= a->floor_ns)
+		note_waker(t, ctx);
 	return 0;
 }
 
@@ -323,16 +435,37 @@ static __always_inline bool tell_interval(struct scratch *s)
 	return span && e->at.now_ns - e->at.left_ns >= later(e->floor_ns, e->budget.threshold_ns);
 }
 
+/* Tells who ended the wait of the sample, which comes next. */
+static __always_inline void send_waker(struct scratch *s, const struct armed_thread *t)
+{
+	struct record_waker *w = bpf_ringbuf_reserve(&ring, sizeof(*w), 0);
+
+	if (!w)
+		return;
+	w->type = RECORD_WAKER;
+	w->source = (__u16)config.source;
+	w->woken_tid = s->out.sample.tid;
+	w->woken_ns = t->woken_ns;
+	w->pid = t->waker_pid;
+	w->tid = t->waker_tid;
+	__builtin_memcpy(w->comm, t->waker, sizeof(w->comm));
+	bpf_ringbuf_submit(w, BPF_RB_NO_WAKEUP);
+}
+
 static __always_inline void finish_walk(struct scratch *s)
 {
 	struct record_sample *r = &s->out.sample;
+	struct armed_thread *t = bpf_map_lookup_elem(&armed_threads, &r->tid);
 	struct ended *e = ended_get();
 
-	if (!e)
+	if (!e || !t)
 		return;
 	r->queued = (__s64)(e->at.now_ns - e->at.woken_ns);
 	r->woken_ns = e->state ? e->at.woken_ns : 0;
 	wait_find_object(task_current(), r->wait, s->syscall_nr, s->first.WAIT_ARG0, &r->object);
+	object_of_lock(&r->object, t->lock, t->owner);
+	if (t->has_waker && r->woken_ns == t->woken_ns)
+		send_waker(s, t);
 	budget_adjust(&e->budget, s);
 }
 

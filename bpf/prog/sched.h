@@ -47,9 +47,9 @@ static __attribute__((always_inline)) bool wants(struct scratch *s, struct task_
 #include "bpf/lib/walk_budget.h"
 #include "bpf/prog/sample.h"
 
+#include "bpf/prog/interrupt.h"
 #include "bpf/prog/owner.h" /* after sample.h, whose macros are defined above */
 
-#define INTERRUPT_FRAMES 48
 #define STILL_MIN_NS 5000000000 /* a thread that sleeps so long is told before it wakes */
 
 /* The wait that has just ended on this CPU, the wake-up that goes on, and the CPU's budget. */
@@ -64,12 +64,8 @@ struct ended {
 	__u32 wakes_tid; /* whom the current thread wakes, if `waker` shall walk its stack */
 	__u32 is_waker;	 /* the walk that goes on is that of `waker` */
 	__u64 wakes_ns;
-	__u64 context; /* an address on the current stack */
-	struct {
-		struct record_stack head;
-		__u64 frames[INTERRUPT_FRAMES];
-	} interrupt;	   /* that wakes `wakes_tid` */
-	__u64 switched_ns; /* the CPU's last switch */
+	struct interrupt interrupt; /* that wakes `wakes_tid` */
+	__u64 switched_ns;	    /* the CPU's last switch */
 	struct walk_budget budget;
 };
 
@@ -406,68 +402,6 @@ int sample(SAMPLE_CONTEXT *ctx)
 
 #ifdef SCHED_WAKERS
 
-static __always_inline bool is_in(__u64 pc, enum kernel_code code)
-{
-	return pc >= config.code[code][0] && pc < config.code[code][1];
-}
-
-/*
- * Reads the stack of code that does not run on the stack of the current thread, up to where it
- * interrupts the thread. False: it interrupts nothing. The thread has sent to this machine itself,
- * and receives for the other side.
- */
-static __always_inline bool read_interrupt(struct ended *e, void *ctx)
-{
-	long bytes = bpf_get_stack(ctx, e->interrupt.frames, sizeof(e->interrupt.frames), 0);
-	__u32 n = bytes > 0 ? (__u32)bytes / 8 : 0;
-	bool backlog = false;
-
-	for (__u32 i = 0; i < INTERRUPT_FRAMES; i++) {
-		__u64 pc = e->interrupt.frames[i];
-
-		if (i >= n || is_in(pc, CODE_INTERRUPT)) {
-			n = i;
-			break;
-		}
-		backlog |= is_in(pc, CODE_BACKLOG);
-		if (backlog && is_in(pc, CODE_AFTER_SENDER))
-			return false;
-	}
-	e->interrupt.head.n = (__u16)n;
-	return true;
-}
-
-/*
- * Whether the current code interrupts the current thread. Interrupts, and what they leave to do at
- * once, have a stack of their own; an interrupt of user code may stay on the thread's stack, and
- * then the thread is in no system call. `context` is on the stack. Not inline, because `waker` has
- * no room on its stack for the variables.
- */
-static __noinline bool is_interrupt(struct ended *e, void *context)
-{
-	struct task_struct *task = task_current();
-	struct syscall call = {.nr = -1};
-	struct walk_regs *regs;
-	struct scratch *s;
-
-	e->interrupt.head.n = 0;
-	if (!(__u32)bpf_get_current_pid_tgid()) {
-		read_interrupt(e, context);
-		return true; /* the idle task wakes nobody */
-	}
-	e->context = (__u64)context; /* makes a number of the pointer */
-	if (*(volatile __u64 *)&e->context - (__u64)task_read(task, stack) >= config.thread_size)
-		return read_interrupt(e, context);
-	s = scratch_get();
-	if (!s || s->users)
-		return true; /* it interrupts a walk */
-	if (task_read(task, flags) & PF_KTHREAD)
-		return false;
-	regs = &s->walk.regs;
-	return task_entry_regs(task, regs, &call) == WALK_GO && call.nr < 0 &&
-	       read_interrupt(e, context);
-}
-
 static __always_inline __u64 emit_interrupt_stack(struct ended *e)
 {
 	struct record_stack *head = &e->interrupt.head;
@@ -515,7 +449,7 @@ int waker(struct bpf_raw_tracepoint_args *ctx)
 
 	if (!e || !e->wakes_tid)
 		return 0;
-	if (is_interrupt(e, ctx)) {
+	if (is_interrupt(&e->interrupt, ctx)) {
 		emit_interrupt(e);
 		return 0;
 	}

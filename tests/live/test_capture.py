@@ -188,6 +188,41 @@ def test_a_request_is_kept_from_its_first_millisecond(tools, keeper):
         assert all("serve_request" in s.stack for s in mine if s.labels.get("wait") == "sleep")
 
 
+def test_a_wait_tells_the_owner_and_the_waker(tools, keeper):
+    """Who had the lock, and who ended the wait; the same labels as those of the always-on waits (doc/waits.md)."""
+    service = Service(tools, 2, 60, 0)
+    try:
+        keeper.arm("t1", 1000, 50, "both")
+        [holder] = [int(tid) for tid in os.listdir(f"/proc/{service.pid}/task")
+                    if open(f"/proc/{service.pid}/task/{tid}/comm", encoding="utf-8").read() == "holder\n"]
+        requests = service.serve()
+        keeper.keep("t1", requests)
+    finally:
+        service.end()
+    samples = keeper.samples("wall")
+    threads = {str(r.tid) for r in requests} | {str(holder)}
+    locks = [s for s in samples if s.labels.get("wait") == "lock" and "take_mutex" in s.stack and s.value > 200e3]
+    slept = [s for s in samples if s.labels.get("wait") == "sleep"]
+    assert len(locks) >= 20 and len(slept) >= 100
+    assert len({s.labels["lock"] for s in locks}) == 1
+    # The mutex is not fair: one that waits may find it taken again, by whom nobody has to say.
+    owned = [s for s in locks if s.labels.get("owner")]
+    assert len(owned) > 0.8 * len(locks) and {s.labels["owner"] for s in owned} <= threads
+    of_holder = [s for s in locks if s.labels.get("owner") == str(holder)]
+    assert len(of_holder) > 0.6 * len(locks)
+    woken = [s for s in locks if s.labels.get("waker_tid")]
+    assert len(woken) > 0.9 * len(locks) and {s.labels["waker_tid"] for s in woken} <= threads
+    assert {s.labels["waker_pid"] for s in woken} == {str(service.pid)}
+    assert {s.labels["waker"] for s in woken if s.labels["waker_tid"] == str(holder)} == {"holder"}
+    same = [s for s in of_holder if s.labels.get("waker_tid") == str(holder)]
+    assert len(same) > 0.8 * len(of_holder), "who has the lock lets it go"
+    timers = [s for s in slept if s.labels.get("waker") == "a_timer"]
+    assert len(timers) > 0.95 * len(slept) and not any("waker_tid" in s.labels for s in timers)
+    assert not any("owner" in s.labels or "lock" in s.labels for s in slept)
+    assert not any(f.startswith("[woken_by") for s in samples for f in s.stack), "the stacks are those of the request"
+    assert not any("waker" in s.labels for s in samples if s.labels.get("wait") in (None, "runnable"))
+
+
 def judge_ledger(requests, samples):
     """Each request's parts against its own clocks. Returns the errors of the wall time, and of the running time, in µs."""
     ledger, wall_errors, cpu_errors = by_trace(samples), [], []
@@ -235,7 +270,7 @@ def test_states_of_a_task(tools, keeper):
         while keeper.report()[0]["t1"][0] != "armed":
             assert time.monotonic() < end, keeper.report()
             time.sleep(0.3)
-        service.serve()
+        assert {o for o, _ in keeper.keep("t1", service.serve()).values()} == {"kept"}
     finally:
         service.end()
     end = time.monotonic() + 30

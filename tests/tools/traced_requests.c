@@ -7,9 +7,9 @@
  * All threads exist before "ready" is printed and begin when a line comes. Each serves REQUESTS
  * requests, which begin EACH_US after each other if that is longer than a request takes, and
  * publishes their spans with libculprit-context. A request spins 3 ms, sleeps 5 ms, takes a mutex
- * that another thread often has, and spins 2.5 ms; each tenth spins 50 ms first, in a function of
- * its own. With SHORT it spins SHORT µs, sleeps as long, and spins again. At the end a line per
- * request:
+ * that another thread, `holder`, often has, and spins 2.5 ms; each tenth spins 50 ms first, in a
+ * function of its own. With SHORT it spins SHORT µs, sleeps as long, and spins again. At the end a
+ * line per request:
  *
  *	TRACE SPAN BEGIN END CPU TID KIND
  *
@@ -112,6 +112,7 @@ PART take_mutex(void)
 static void *hold(void *arg)
 {
 	(void)arg;
+	pthread_setname_np(pthread_self(), "holder");
 	while (!over) {
 		pthread_mutex_lock(&contended);
 		usleep(1500);
