@@ -17,6 +17,7 @@ struct deferred_walk {
 	u64 *frames; /* SAMPLE_MAX_FRAMES; the first n have been walked */
 	u32 n;
 	u32 stop;
+	u32 waker; /* who ended the wait, as in pipeline_key: later another wake-up is the last */
 
 	/* The state of the walk; zero at first. */
 	struct walk_regs regs;

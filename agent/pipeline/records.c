@@ -188,18 +188,23 @@ static void count_parts(struct pipeline *p, const struct record_sample *s, u32 s
 		count_part(p, s, stop, wait, value - held, waker, 0);
 }
 
+/* Who ended the wait of a sample that has just arrived. */
+static u32 find_waker(struct pipeline *p, const struct record_sample *s)
+{
+	return s->value && s->wait != SAMPLE_WAKES ? wakers_join(p, s) : 0;
+}
+
 /*
  * Counts a sample. A wait has two parts: until what it waited for happened, and then until it ran.
  */
-static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop)
+static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop, u32 waker)
 {
 	if (s->wait == SAMPLE_WAKES) {
 		wakers_note(p, s);
 		return;
 	}
 	if (s->value || !s->queued)
-		count_parts(p, s, stop, s->wait, s->value, s->held_value,
-			    s->value ? wakers_join(p, s) : 0);
+		count_parts(p, s, stop, s->wait, s->value, s->held_value, waker);
 	if (s->queued)
 		count_parts(p, s, stop, WAIT_RUNNABLE, s->queued, s->held_queued, 0);
 }
@@ -247,7 +252,7 @@ static void on_sample(void *arg, const struct record_sample *s)
 	struct pipeline *p = arg;
 	struct pipeline_batch *now = choose_batch(p, s);
 
-	count_sample(p, s, STOP_STACK_LOST);
+	count_sample(p, s, STOP_STACK_LOST, find_waker(p, s));
 	p->batch = now;
 }
 
@@ -281,7 +286,7 @@ void records_count_walk(struct pipeline *p, const struct deferred_walk *walk)
 	if (unread)
 		mark_unread(p->batch, id);
 	sample.user_stack = id;
-	count_sample(p, &sample, walk->stop);
+	count_sample(p, &sample, walk->stop, walk->waker);
 }
 
 /* Returns whether the walk is parked. */
@@ -300,6 +305,7 @@ void records_walk(struct pipeline *p, const struct record_deferred *d,
 {
 	struct deferred_walk walk = {.record = d, .copy = copy, .frames = p->scratch};
 
+	walk.waker = find_waker(p, &d->sample);
 	if (!walk_or_park(p, &walk))
 		records_count_walk(p, &walk);
 }
@@ -318,7 +324,7 @@ void records_count_frames(struct pipeline *p, const struct record_sample *s, con
 		log_warn_rarely("out of memory: stacks are shown as lost");
 	if (unnamed)
 		mark_unread(p->batch, sample.user_stack);
-	count_sample(p, &sample, stop);
+	count_sample(p, &sample, stop, find_waker(p, &sample));
 }
 
 /* A deferred sample is finished in the new batch, even if it is from the old epoch. */
@@ -337,6 +343,8 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 
 	if (p->before)
 		copy_to_new_batch(p, &d->sample);
+	/* A parked walk is counted in the batch in which it arrived. */
+	walk.waker = find_waker(p, &d->sample);
 	prefix = pipeline_stack(p->batch, d->sample.user_stack);
 	if (prefix) {
 		/* Without frames there may be no array, which memcpy() must not be given. */
