@@ -194,8 +194,8 @@ static void find_threads_of_samples(struct gathering *g)
 				&b->entries.data[b->events.data[i].entry].key;
 			u32 at;
 
-			if (!in_trace(g, key->context.trace_id) ||
-			    !is_near(g, b->events.data[i].time_ns))
+			if (!is_near(g, b->events.data[i].time_ns) ||
+			    !in_trace(g, key->context.trace_id))
 				continue;
 			note_thread(g, key->tid, recorder_process_of(g->r, key->image));
 			at = find_thread(g, key->tid);
@@ -260,7 +260,7 @@ static int take_points_of(struct gathering *g, const struct pipeline_batch *b)
 		struct ledger_point p = {.time_ns = at->time_ns, .span_id = key->context.span_id};
 		u32 of;
 
-		if (!is_on_cpu(key) || !is_near(g, at->time_ns))
+		if (!is_near(g, at->time_ns) || !is_on_cpu(key))
 			continue;
 		of = find_thread(g, key->tid);
 		memcpy(p.trace_id, key->context.trace_id, sizeof(p.trace_id));
@@ -346,14 +346,17 @@ static int sum_runs(struct gathering *g, struct shares *s)
 	return 0;
 }
 
-/* Whether an event of a batch belongs to the request. */
+/*
+ * Whether an event of a batch belongs to the request. Its time comes first, because events are next
+ * to each other in memory, and entries are not.
+ */
 static bool belongs(const struct gathering *g, const struct pipeline_batch *b,
 		    const struct pipeline_event *at)
 {
 	const struct pipeline_key *key = &b->entries.data[at->entry].key;
 	u32 of;
 
-	if (!in_trace(g, key->context.trace_id) || !is_near(g, at->time_ns))
+	if (!is_near(g, at->time_ns) || !in_trace(g, key->context.trace_id))
 		return false;
 	of = find_thread(g, key->tid);
 	return of < g->n_threads && g->threads[of].pid == key->pid;
@@ -371,7 +374,7 @@ static int count_samples(struct gathering *g, struct shares *s)
 				&b->entries.data[b->events.data[i].entry].key;
 			struct share *of;
 
-			if (!is_on_cpu(key) || !belongs(g, b, &b->events.data[i]))
+			if (!belongs(g, b, &b->events.data[i]) || !is_on_cpu(key))
 				continue;
 			of = share_of(s, key->tid, key->context.span_id);
 			if (!of)

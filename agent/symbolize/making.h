@@ -14,6 +14,7 @@ struct making {
 	u64 from_ns; /* events before it are left out */
 	/* The batch's, or `own`, where some of its events are left out. */
 	const struct pipeline_entry *entries;
+	size_t n_entries;
 	struct pipeline_entry *own;    /* owned */
 	struct pipeline_counts counts; /* of the source's samples that are in the profile */
 	struct profile *profile;

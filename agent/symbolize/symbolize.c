@@ -570,15 +570,15 @@ static bool *used_stacks(const struct making *m)
 	const struct pipeline_batch *b = m->batch;
 	bool *used = calloc(b->stacks.n + 1, sizeof(*used));
 
-	for (size_t i = 0; used && i < b->entries.n; i++) {
-		const struct pipeline_key *key = &b->entries.data[i].key;
+	for (size_t i = 0; used && i < m->n_entries; i++) {
+		const struct pipeline_key *key = &m->entries[i].key;
 		const u64 *at = map_get(&b->stack_index, key->user_stack);
 
 		if ((m->source == ANY_SOURCE || key->source == m->source) && m->entries[i].count &&
 		    key->user_stack && at)
 			used[*at] = true;
 	}
-	for (size_t i = 0; used && i < b->wakers.n; i++) {
+	for (size_t i = 0; used && !m->s->options.waker_labels && i < b->wakers.n; i++) {
 		const u64 *at = map_get(&b->stack_index, b->wakers.data[i].user_stack);
 
 		if (at)
@@ -804,6 +804,7 @@ static int make_profile(struct symbolizer *s, const struct pipeline_batch *b, u6
 			   .source = source,
 			   .from_ns = from_ns,
 			   .entries = b->entries.data,
+			   .n_entries = b->entries.n,
 			   .counts = b->counts[source],
 			   .profile = profile};
 	int r = profile ? add_types(&m) : -ENOMEM;
@@ -851,35 +852,43 @@ int symbolizer_profiles(struct symbolizer *s, const struct pipeline_batch *b, u6
 	return r;
 }
 
-/* Sums the events in m->own. */
-static int take_events(struct making *m, const struct symbolizer_event *events, size_t n)
+/*
+ * Sums the events in m->own, which has only the entries of these: a batch has thousands of others.
+ * ret_own: entry of the batch → index of m->own.
+ */
+static int take_events(struct making *m, const struct symbolizer_event *events, size_t n,
+		       struct map *ret_own)
 {
-	const struct pipeline_batch *b = m->batch;
-
-	m->own = calloc(b->entries.n + 1, sizeof(*m->own));
+	m->own = calloc(n + 1, sizeof(*m->own));
 	if (!m->own)
 		return -ENOMEM;
 	m->entries = m->own;
-	for (size_t i = 0; i < b->entries.n; i++)
-		m->own[i].key = b->entries.data[i].key;
 	for (size_t i = 0; i < n; i++) {
-		m->own[events[i].entry].first_ns = b->entries.data[events[i].entry].first_ns;
-		m->own[events[i].entry].count++;
+		const struct pipeline_entry *of = &m->batch->entries.data[events[i].entry];
+		const u64 *at = map_get(ret_own, events[i].entry);
+
+		if (at) {
+			m->own[*at].count++;
+			continue;
+		}
+		m->own[m->n_entries] = *of;
+		m->own[m->n_entries].count = 1;
+		if (map_put(ret_own, events[i].entry, m->n_entries++) < 0)
+			return -ENOMEM;
 	}
 	return 0;
 }
 
-static int add_events(struct making *m, const struct symbolizer_event *events, size_t n)
+static int add_events(struct making *m, const struct symbolizer_event *events, size_t n,
+		      const struct map *own)
 {
-	const struct pipeline_batch *b = m->batch;
-	_cleanup_free_ struct placed *placed = calloc(b->entries.n + 1, sizeof(*placed));
+	_cleanup_free_ struct placed *placed = calloc(m->n_entries + 1, sizeof(*placed));
 	int r = placed ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < b->entries.n && r == 0; i++)
-		if (m->own[i].count)
-			r = place_entry(m, &m->own[i], &placed[i]);
+	for (size_t i = 0; i < m->n_entries && r == 0; i++)
+		r = place_entry(m, &m->own[i], &placed[i]);
 	for (size_t i = 0; i < n && r == 0; i++) {
-		const struct placed *at = &placed[events[i].entry];
+		const struct placed *at = &placed[*map_get(own, events[i].entry)];
 
 		r = profile_add_linked_sample(m->profile, events[i].time_ns, at->thread, at->stack,
 					      at->link, &events[i].value);
@@ -897,16 +906,18 @@ int symbolizer_add(struct symbolizer *s, const struct pipeline_batch *b,
 			   .profile = into,
 			   .labels = labels,
 			   .n_labels = MIN(n_labels, (u32)SYMBOLIZER_MAX_LABELS)};
+	struct map own = {};
 	int r;
 
 	binaries_begin(s, b);
 	r = read_kernel_names(s);
 	if (r == 0)
-		r = take_events(&m, events, n);
+		r = take_events(&m, events, n, &own);
 	if (r == 0)
 		r = look_up_files(&m);
 	if (r == 0)
-		r = add_events(&m, events, n);
+		r = add_events(&m, events, n, &own);
+	map_deinit(&own);
 	making_deinit(&m);
 	binaries_forget_mappings(s);
 	binaries_end(s);
