@@ -388,7 +388,7 @@ struct sampler_config {
 struct sampler_control {
 	__u64 epoch;	 /* changed when user space forgot the stacks: BPF sends all again */
 	__u32 context_n; /* processes that publish contexts, plus 1 for OBI; 0: BPF reads none */
-	__u32 pad;
+	__u32 no_hurry;	 /* user space reads on a timer: an exec does not wake it */
 	__u64 began_ns, ended_ns; /* what is recorded; CLOCK_MONOTONIC; 0: not yet */
 };
 

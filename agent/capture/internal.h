@@ -153,6 +153,7 @@ struct recorder {
 	vec(struct service) services;
 	struct map by_pid;    /* pid → index of `armed`; of those that are armed */
 	struct map looked_at; /* images → 1 */
+	u64 looked_ns;
 	u32 last_serial;
 	u64 hz;
 	u64 lost, lost_samples; /* so far: samples and intervals; samples alone */

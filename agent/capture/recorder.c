@@ -21,6 +21,8 @@
 #define BATCH_NS 5000000000ULL
 /* Room is given back a batch at a time. */
 #define BATCHES_AT_LEAST 8
+/* Compilers and shells are gone by then, and need not be looked at. */
+#define SHORT_LIFE_NS 250000000ULL
 /* How long a process is known after it has ended. */
 #define KNOWN_NS (CAPTURE_WINDOW_NS + 10000000000ULL)
 /* Requests are many and short, and their events are small. */
@@ -190,7 +192,8 @@ static int look_at(void *arg, struct procman_process *proc)
 {
 	struct recorder *r = arg;
 
-	if (!procman_can_be_sampled(proc) || map_get(&r->looked_at, proc->image))
+	if (!procman_can_be_sampled(proc) || proc->image_ns + SHORT_LIFE_NS > r->looked_ns ||
+	    map_get(&r->looked_at, proc->image))
 		return 0;
 	if (r->looked_at.n >= MAX_LOOKED_AT)
 		map_clear(&r->looked_at);
@@ -257,6 +260,7 @@ void recorder_follow(struct recorder *r, const struct control_task *tasks, size_
 	if (n)
 		r->hz = pipeline_set_hz(r->pipeline, hz);
 	disarm_others(r, tasks, n, now);
+	r->looked_ns = now;
 	if (n)
 		(void)procman_each(pipeline_procman(r->pipeline), look_at, r);
 	for (size_t i = 0; i < n; i++)

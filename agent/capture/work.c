@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-#define POLL_MS 50
+#define POLL_MS 100
 #define LOOK_NS 500000000ULL
 /* After a failure to begin. */
 #define RETRY_NS 30000000000ULL

@@ -4,7 +4,8 @@
 
 #include "agent/pipeline/pipeline.h"
 
-/* The interval at which the ring is read if nothing is urgent; doubled at low rates. */
+/* The interval at which the ring is read if nothing is urgent; doubled at low rates, and for
+ * requests, which are kept long after. */
 #define PERIOD_MS 50
 
 /* The last wake-up of a thread. */

@@ -184,6 +184,7 @@ static int create_procman(struct pipeline *p, const struct pipeline_options *o,
 	 * ended thread: 40 bytes. */
 	struct procman_options po = {
 		.wakeup_bytes = 88,
+		.polled = p->requests,
 		.execs_told = true,
 		.is_wanted = processes_include,
 		.arg = p,
@@ -191,8 +192,12 @@ static int create_procman(struct pipeline *p, const struct pipeline_options *o,
 			budget_limit(o->budget) / MAPPINGS_SHARE / sizeof(struct procman_mapping),
 		.ring_bytes = sampler_sizes(p->sampler)->event_ring_bytes,
 	};
-	int r = procman_create(&po, &p->procman);
+	int r;
 
+	/* Most of the machine's processes are of no concern, and none is urgent. */
+	if (p->requests)
+		po.wakeup_bytes = po.ring_bytes / 2;
+	r = procman_create(&po, &p->procman);
 	if (r == 0)
 		r = processes_listen(p);
 	if (r < 0)
@@ -377,7 +382,7 @@ static int until_look_ms(const struct pipeline *p, int max_ms)
 
 int pipeline_poll(struct pipeline *p, int timeout_ms)
 {
-	int period_ms = sampler_hz(p->sampler) <= LOW_HZ ? 2 * PERIOD_MS : PERIOD_MS;
+	int period_ms = p->requests || sampler_hz(p->sampler) <= LOW_HZ ? 2 * PERIOD_MS : PERIOD_MS;
 	struct epoll_event events[4];
 	int r, n;
 

@@ -425,7 +425,7 @@ static void timer_set(struct procman *pm, u64 at_ns)
 
 	/* 0 would stop the timer. */
 	at_ns = MAX(at_ns, 1ULL);
-	if (at_ns == pm->timer_ns)
+	if (at_ns == pm->timer_ns || pm->options.polled)
 		return;
 	pm->timer_ns = at_ns;
 	if (at_ns != NEVER) {
@@ -665,6 +665,7 @@ static int procman_init(struct procman *pm, const struct procman_options *o)
 		.max_mappings = or_default(o->max_mappings, 1u << 18),
 		.max_all_mappings = o->max_all_mappings,
 		.no_events = o->no_events,
+		.polled = o->polled,
 		.execs_told = o->execs_told,
 		.is_wanted = o->is_wanted,
 		.arg = o->arg,

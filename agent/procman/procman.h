@@ -167,6 +167,7 @@ struct procman_options {    /* 0 = the default */
 	u32 max_mappings;     /* executable ones of one process; default 262144 */
 	u64 max_all_mappings; /* of all; beyond, a process keeps its first 1024. 0: any */
 	bool no_events;	      /* read /proc only, without side-band events */
+	bool polled;	      /* procman_drain() is called on a timer: only full rings wake */
 	/* procman_learn_exec() is called after execs; /proc is read only if it is not */
 	bool execs_told;
 	/* Whether process_changed() is called for a process. NULL: for all. It may look up

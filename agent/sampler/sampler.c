@@ -614,6 +614,7 @@ static int load_sources(struct sampler *s, const struct sampler_options *o,
 		return r;
 	sampler_new_epoch(s);
 	s->control->context_n = s->has_obi;
+	s->control->no_hurry = o->requests;
 	s->follow_forks = o->follow_forks;
 	return load_follow(s, reterr_diag);
 }

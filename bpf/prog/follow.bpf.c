@@ -27,8 +27,11 @@ int follow_exec(struct bpf_raw_tracepoint_args *ctx)
 		.exec_id = BPF_CORE_READ(task, self_exec_id),
 	};
 
+	const volatile struct sampler_control *c = control_get();
+
 	bpf_map_delete_elem(&processes, &r.pid);
-	bpf_ringbuf_output(&ring, &r, sizeof(r), BPF_RB_FORCE_WAKEUP);
+	bpf_ringbuf_output(&ring, &r, sizeof(r),
+			   c && c->no_hurry ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
 	return 0;
 }
 
