@@ -386,6 +386,40 @@ Test(pipeline, a_parked_walk_is_finished_in_its_period)
 	pipeline_give_back(&p, b);
 }
 
+/* The thread `tid` wakes the test's thread. */
+static void send_wakeup(u32 tid, u64 woken_ns)
+{
+	struct record_sample s = sample_of(0);
+
+	s.tid = tid;
+	s.value = 0;
+	s.wait = SAMPLE_WAKES;
+	s.woken_tid = PID;
+	s.woken_ns = woken_ns;
+	send_record(s);
+}
+
+Test(pipeline, a_parked_walk_has_the_waker_of_its_own_wait)
+{
+	struct record_sample s = sample_of(1);
+	struct pipeline_batch *b;
+
+	fake.page_is_missing = true;
+	send_stack(1);
+	send_wakeup(7, 40);
+	s.wait = WAIT_LOCK;
+	s.woken_ns = 40;
+	send_deferred_of(s);
+	cr_assert(p.parked);
+	send_wakeup(8, 60);
+	fake.loader_is_busy = fake.page_comes = true;
+	b = take();
+	cr_assert_eq(b->entries.n, 1);
+	cr_assert_eq(b->entries.data[0].key.waker, 1);
+	cr_expect_eq(b->wakers.data[0].tid, 7);
+	pipeline_give_back(&p, b);
+}
+
 Test(pipeline, a_parked_walk_whose_page_does_not_come_ends_with_its_period)
 {
 	struct pipeline_batch *b;

@@ -462,6 +462,56 @@ Test(symbolize, what_a_thread_says_of_its_work_is_its_own)
 	cr_expect_str_eq(profile_label(profiles[0], t->attributes, "route"), "/buy");
 }
 
+/* ---- single events ---- */
+
+/* A wait that ended with a wake-up by this thread. Returns its entry. */
+static u32 add_wait(u32 wait, u32 waker_tid)
+{
+	struct pipeline_waker w = {.comm = "waker", .pid = waker_tid, .tid = waker_tid};
+	struct pipeline_entry e = {.key = {.pid = 10, .tid = 10, .user_stack = 1, .wait = wait},
+				   .count = 1};
+	u32 index;
+
+	cr_assert_eq(vec_push(&batch->wakers, w), 0);
+	e.key.waker = batch->wakers.n;
+	cr_assert_eq(batch_count(batch, &e, &index), 0);
+	return index;
+}
+
+static const char *label_of(const struct profile *p, size_t sample, const char *name)
+{
+	const struct profile_thread *t = &p->threads.data[profile_sample(p, sample)->thread];
+
+	return profile_label(p, t->attributes, name);
+}
+
+Test(symbolize, events_of_a_batch_have_their_wakers_as_labels)
+{
+	struct profile *p = profile_create();
+	struct symbolizer_event events[3] = {{.value = 1}, {.value = 2}, {.value = 3}};
+
+	open_symbolizer(&(struct symbolizer_options){.waker_labels = true});
+	add_stack(1, both, 2, STOP_COMPLETE, false);
+	add_entry(0, 10, 0, 1, 1, 10); /* in no event */
+	events[0].entry = add_wait(WAIT_LOCK, 7);
+	events[1].entry = add_wait(WAIT_SLEEP, 0);
+	events[2].entry = add_wait(WAIT_NETWORK, 0);
+	cr_assert_eq(profile_add_table_type(p, SAMPLE_TYPE_REQUEST_WALL), 0);
+	cr_assert_eq(symbolizer_add(symbolizer, batch, events, 3, NULL, 0, p), 0);
+	cr_assert_eq(p->n_samples, 3);
+	for (size_t i = 0; i < 3; i++) {
+		cr_expect_eq(profile_sample(p, i)->value[0], (s64)i + 1);
+		cr_expect_str_eq(stack_of(p, i), "one two");
+	}
+	cr_expect_str_eq(label_of(p, 0, "waker"), "waker");
+	cr_expect_str_eq(label_of(p, 0, "waker_pid"), "7");
+	cr_expect_str_eq(label_of(p, 0, "waker_tid"), "7");
+	cr_expect_str_eq(label_of(p, 1, "waker"), "a timer");
+	cr_expect_str_eq(label_of(p, 2, "waker"), "an interrupt");
+	cr_expect_null(label_of(p, 2, "waker_tid"));
+	profile_destroy(p);
+}
+
 /* ---- tasks of a runtime ---- */
 
 /* The category of a wait in two functions, the second of which called the first. */
