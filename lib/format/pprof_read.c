@@ -37,7 +37,8 @@ struct pprof_reader {
 	vec(u32) mappings, functions; /* by index in the file → of the profile */
 	vec(struct location) locations;
 	vec(u32) location_frames;
-	vec(u32) frames; /* of the sample at hand */
+	vec(u32) frames;  /* of the sample at hand */
+	bool without_ids; /* see lacks_function_ids() */
 };
 
 static void pprof_reader_deinit(struct pprof_reader *f)
@@ -182,12 +183,25 @@ static u32 as_u32(s64 v)
 	return v > 0 && v <= UINT32_MAX ? (u32)v : 0;
 }
 
+/*
+ * Old versions of Pyroscope's client for .NET give functions no ids. Each location has a function
+ * of its own there, which lines refer to by the id of the location.
+ */
+static bool lacks_function_ids(const Pprof__Profile *in)
+{
+	for (size_t i = 0; i < in->n_function; i++)
+		if (in->function[i]->id)
+			return false;
+	return in->n_function && in->n_function == in->n_location;
+}
+
 static int read_function(struct pprof_reader *f, size_t i)
 {
 	const Pprof__Function *in = f->in->function[i];
 	struct profile_function fn = {.start_line = as_u32(in->start_line)};
 	u32 id;
-	int r = put_id(f, &f->function_ids, "function", in->id, i);
+	u64 own = f->without_ids ? f->in->location[i]->id : in->id;
+	int r = put_id(f, &f->function_ids, "function", own, i);
 
 	if (r == 0)
 		r = string(f, in->name, &fn.name);
@@ -281,6 +295,7 @@ static int read_code(struct pprof_reader *f)
 		r = read_mapping(f, i);
 	if (r == 0)
 		r = read_comments(f);
+	f->without_ids = lacks_function_ids(f->in);
 	for (size_t i = 0; i < f->in->n_function && r == 0; i++)
 		r = read_function(f, i);
 	for (size_t i = 0; i < f->in->n_location && r == 0; i++)

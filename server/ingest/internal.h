@@ -104,6 +104,11 @@ int ingest_limit_labels(struct ingest *i, struct profile *p, struct profile_labe
 			size_t *n, u64 *count);
 /* Applies the limits to a complete profile. n_labels: how many labels were cut before. */
 int ingest_limit(struct ingest *i, struct profile *p, u64 n_labels, struct diag *ret_warning);
+/*
+ * Groups the types of a pprof file from one of Pyroscope's clients; config: the file's
+ * sample_type_config, or NULL. (pyroscope_types.c)
+ */
+int ingest_name_groups(struct profile *p, const char *spy, const struct json_t *config);
 void ingest_set_time(struct profile *p, u64 from_ms, u64 to_ms);
 /*
  * Parses a time such as "1700000000", in s, ms, us or ns depending on its magnitude; 0 if the text

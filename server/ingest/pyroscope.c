@@ -24,6 +24,7 @@
 #define MAX_NAME_BYTES 8192
 #define DEFAULT_HZ 100
 #define NS_PER_S 1000000000ULL
+#define SECONDS_1970 (365ULL * 86400) /* of the year 1970 */
 /* Pyroscope's label of the client that took a profile. */
 #define SPY "pyroscope_spy"
 
@@ -224,6 +225,14 @@ static int find_file(struct request *q, const u8 **data, size_t *n)
 	return 0;
 }
 
+/* Whether the request has a pprof file. */
+static bool is_pprof(const struct request *q)
+{
+	const char *format = q->in->format ? q->in->format : "";
+
+	return !strcmp(format, "pprof") || (!*format && multipart_is(q->in->content_type));
+}
+
 static int read_profile(struct request *q, const u8 *data, size_t n, struct profile **ret)
 {
 	static const char *const as_folded[] = {"folded", "groups", "collapsed", "", NULL};
@@ -232,7 +241,7 @@ static int read_profile(struct request *q, const u8 *data, size_t n, struct prof
 	u64 hz = DEFAULT_HZ, limit = q->i->o.max_request_bytes;
 	int r;
 
-	if (!*format && multipart_is(q->in->content_type))
+	if (is_pprof(q))
 		format = "pprof";
 	r = find_file(q, &data, &n);
 	if (r < 0)
@@ -255,45 +264,29 @@ static int read_profile(struct request *q, const u8 *data, size_t n, struct prof
 	return r;
 }
 
-static int apply_name(struct profile *p, struct profile_type *t, const char *display)
+/* The names of the types that a client has sent beside its pprof file, if it has. */
+static int read_config(struct request *q, const u8 *data, size_t n, json_t **ret)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-		const struct vocab_sample_type *row = vocab_sample_type(kinds[i].type);
-
-		if (!strcmp(kinds[i].suffix, display) &&
-		    !strcmp(row->name, profile_string(p, t->name)))
-			return profile_add_string(p, row->profile, strlen(row->profile), &t->group);
-	}
-	return 0;
-}
-
-/*
- * A client can name the types of its pprof file in the form's part sample_type_config:
- * {"contentions": {"display-name": "block_count"}}. Go's profiles of blocking and of mutexes differ
- * in nothing else.
- */
-static int apply_config(struct request *q, const u8 *data, size_t n, struct profile *p)
-{
-	json_t *root = NULL;
 	const u8 *part;
 	size_t part_n;
-	int r;
 
 	if (!multipart_is(q->in->content_type) ||
 	    multipart_find(q->in->content_type, data, n, "sample_type_config", &part, &part_n) < 0)
 		return 0;
-	r = json_read((const char *)part, part_n, 0, &root, q->diag);
-	if (r < 0)
-		return r;
-	for (u32 i = 0; i < p->n_types && r == 0; i++) {
-		struct profile_type *t = &p->types[i];
-		json_t *e = json_object_get(root, profile_string(p, t->name));
-		const char *display = json_string_value(json_object_get(e, "display-name"));
+	return json_read((const char *)part, part_n, 0, ret, q->diag);
+}
 
-		if (display)
-			r = apply_name(p, t, display);
-	}
-	json_decref(root);
+static int complete_pprof(struct request *q, const u8 *data, size_t n, struct profile *p)
+{
+	json_t *config = NULL;
+	int r = read_config(q, data, n, &config);
+
+	if (r == 0)
+		r = ingest_name_groups(p, q->in->spy, config);
+	json_decref(config);
+	/* Old clients for Python, Ruby and Rust send microseconds where pprof has nanoseconds. */
+	if (p->time_ns < SECONDS_1970 * NS_PER_S)
+		p->time_ns = 0;
 	return r;
 }
 
@@ -315,11 +308,12 @@ static int pyroscope(struct request *q, const u8 *data, size_t n)
 	if (r == 0)
 		r = read_profile(q, plain, plain_n, &p);
 	if (r == 0)
-		r = apply_config(q, plain, plain_n, p);
+		r = is_pprof(q) ? complete_pprof(q, plain, plain_n, p) : 0;
 	if (r < 0)
 		return r;
 	type = vocab_sample_type(q->kind->type);
-	folded = p->n_types == 2 && !strcmp(profile_string(p, p->types[1].name), type->name);
+	folded = !is_pprof(q) && p->n_types == 2 &&
+		 !strcmp(profile_string(p, p->types[1].name), type->name);
 	ingest_set_time(p, from, until);
 	r = name_service(q, p, &warning);
 	if (r < 0)

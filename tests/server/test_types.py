@@ -309,3 +309,55 @@ def test_live_memory_is_a_mean_over_time(server):
     # Allocations of two periods add up.
     assert points("memory:alloc_space:bytes:space:bytes", 300, query='{service_name="cart"}') == {
         None: [(0, 110_000), (7200, 50_000)]}
+
+
+# ---- what Pyroscope's clients send to /ingest ----
+
+NS = "nanoseconds"
+# (types of the file, its period): the names that Pyroscope gives them, whoever the client is.
+CLIENTS = {
+    "nodespy": ([("samples", "count"), ("wall", NS), ("cpu", NS)], ("wall", NS), [
+        "wall:samples:count:wall:nanoseconds", "wall:wall:nanoseconds:wall:nanoseconds", "wall:cpu:nanoseconds:wall:nanoseconds"]),
+    "old-nodespy": ([("objects", "count"), ("space", "bytes")], ("space", "bytes"), [
+        "memory:objects:count:space:bytes", "memory:space:bytes:space:bytes"]),
+    "rbspy": ([("cpu", NS)], ("cpu", NS), [CPU]),
+    "dotnetspy": ([("alloc-samples", "count"), ("alloc-size", "bytes")], ("", ""), [
+        "memory:alloc_samples:count:alloc_samples:count", "memory:alloc_size:bytes:alloc_size:bytes"]),
+    "gospy": ([("goroutine", "count")], ("goroutine", "count"), ["goroutines:goroutine:count:goroutine:count"]),
+    # No client of Pyroscope's: the table of types knows the group.
+    "other": (*AGENTS, [FAULT_SAMPLES, FAULTS]),
+}
+
+
+@pytest.mark.parametrize("spy", CLIENTS)
+def test_groups_of_pyroscopes_clients(server, spy):
+    kinds, period, names = CLIENTS[spy]
+    data = pprof({"main;work": [7] * len(kinds)}, kinds, period)
+    a = server.post("/ingest", data, name="app{env=test}", format="pprof", spyName=spy)
+    assert a.status == 200, a.text
+    assert list(types(server)) == sorted(names)
+
+
+def test_times_of_old_clients(server):
+    """They send microseconds where pprof has nanoseconds; the time of the request is the right one."""
+    at = int(time.time()) - 3000
+    data = pprof({"main;work": [7]}, [("cpu", NS)], ("cpu", NS), at / 1000)
+    assert server.post("/ingest", data, name="app", format="pprof", spyName="pyspy", **{"from": at, "until": at + 10}).status == 200
+    a = server.get("/api/v1/types", **{"from": "now-2h"}).json()["types"]
+    assert [(t["name"], abs(t["last"] - at * 1000) <= 10_000) for t in a] == [(CPU, True)]
+
+
+def test_functions_without_ids(server):
+    """As old clients for .NET send them: a line has the id of its location."""
+    data = pprof({"main;work": [7]}, [("cpu", NS)], ("cpu", NS))
+    # The strings are "", "cpu", NS, "work", "main".
+    for i, name in ((1, 3), (2, 4)):
+        assert field(5, field(1, i) + field(2, name)) in data
+        data = data.replace(field(5, field(1, i) + field(2, name)), field(5, field(2, name)))
+    a = server.post("/ingest", data, name="shop", format="pprof", spyName="dotnetspy")
+    assert a.status == 200, a.text
+    assert folded(server, type=CPU) == {"main;work": 7}
+    # Without the same number of locations nothing tells which function is meant.
+    more = data + field(5, field(2, 3))
+    a = server.post("/ingest", more, name="app", format="pprof", spyName="dotnetspy")
+    assert a.status == 400 and "the id 0" in a.json()["message"], a.text
