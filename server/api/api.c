@@ -227,8 +227,27 @@ bool api_writes(void *userdata, const struct net_request *r)
 	bool other;
 	const struct api_route *route = find_route(r, &other);
 
+	if (r->grpc)
+		return !route || route->role & NET_ROLE_WRITE;
 	return (route && route->role & NET_ROLE_WRITE) ||
-	       (api_is_grpc_web(r->content_type) && str_starts(r->path, "/opentelemetry."));
+	       (api_is_grpc(r->content_type) && str_starts(r->path, "/opentelemetry."));
+}
+
+/* Whether both are procedures of one service: "/package.v1.Service/Method". */
+static bool is_same_service(const char *route, const char *path)
+{
+	size_t n = (size_t)(strrchr(route, '/') - route) + 1;
+
+	return memchr(route, '.', n) && !strncmp(route, path, n);
+}
+
+bool api_is_connect(const char *path)
+{
+	for (size_t t = 0; t < ARRAY_SIZE(tables); t++)
+		for (const struct api_route *route = tables[t]; route->path; route++)
+			if (route->style == API_STYLE_CONNECT && is_same_service(route->path, path))
+				return true;
+	return false;
 }
 
 void api_connect(struct api *a, const struct net_request *r, struct net_response *ret)
@@ -246,6 +265,10 @@ void api_connect(struct api *a, const struct net_request *r, struct net_response
 	else
 		e = diag_set(&c.d, -ENOSYS, "this server does not have %.80s: %s", r->path,
 			     api_elsewhere(r->path));
+	if (e == 0 && ret->body.failed)
+		e = -ENOMEM;
+	if (e < 0)
+		e = api_reason(e, route && route->role == NET_ROLE_WRITE, &c.d);
 	ret->status = e < 0 ? api_grpc_status(e) : NET_GRPC_OK;
 	if (e < 0)
 		snprintf(ret->message, sizeof(ret->message), "%s",
@@ -263,8 +286,8 @@ void api_http(void *userdata, const struct net_request *r, struct net_response *
 	route = find_route(r, &other);
 	ret->status = 200;
 	ret->content_type = "application/json";
-	if (!strcmp(r->method, "POST") && api_is_grpc_web(r->content_type)) {
-		api_grpc_web(&c);
+	if (!strcmp(r->method, "POST") && api_is_grpc(r->content_type)) {
+		api_grpc_by_http(&c);
 	} else if (!route && !other && is_procedure(r)) {
 		(void)diag_set(&c.d, -ENOSYS, "this server does not have %.80s: %s", r->path,
 			       api_elsewhere(r->path));

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gRPC: OTLP's services, those of SkyWalking (skywalking.c), the one that culprit's agents ask for
- * tasks, the standard services of health and reflection, and for everything else a status that says
- * where to go.
+ * tasks, those of Pyroscope, whose messages are those of Connect, the standard services of health
+ * and reflection, and for everything else a status that says where to go.
  *
- * And grpc-web on the HTTP port, which pages and proxies speak: the same services, and Pyroscope's,
- * whose messages are those of Connect. Both sides send a message in gRPC's frame (a byte, and four
- * of length), the server then the trailers in a frame with the bit 0x80. All is base64 with
+ * And on the HTTP port grpc-web, which pages and proxies speak, and gRPC over HTTP/1.1, as Go's
+ * clients of Connect do it without TLS (profilecli): the same services but for SkyWalking's. Both
+ * sides send a message in gRPC's frame (a byte, and four of length), the server then the trailers:
+ * in a frame with the bit 0x80, or behind the last chunk of the body. All is base64 with
  * "grpc-web-text".
  */
 #include <errno.h>
@@ -22,7 +23,8 @@
 #define REFLECTION "/grpc.reflection."
 #define REFLECTION_V1 REFLECTION "v1.ServerReflection/ServerReflectionInfo"
 #define REFLECTION_V1ALPHA REFLECTION "v1alpha.ServerReflection/ServerReflectionInfo"
-#define WEB "application/grpc-web"
+#define GRPC "application/grpc" /* with what may follow */
+#define WEB GRPC "-web"
 #define FRAME_BYTES 5
 #define TRAILERS 0x80
 
@@ -39,7 +41,13 @@ static bool is_service(const u8 *name, size_t n)
 {
 	static const char *const paths[] = {PROFILES, TRACES,	     CONTROL_GRPC_PATH,
 					    HEALTH,   REFLECTION_V1, REFLECTION_V1ALPHA};
+	char path[256];
 
+	if (n < sizeof(path) - 2 && !memchr(name, '/', n) && !memchr(name, '\0', n)) {
+		snprintf(path, sizeof(path), "/%.*s/", (int)n, (const char *)name);
+		if (n && api_is_connect(path))
+			return true;
+	}
 	for (size_t i = 0; i < ARRAY_SIZE(paths); i++)
 		if ((size_t)(strrchr(paths[i], '/') - paths[i]) == n + 1 &&
 		    !memcmp(paths[i] + 1, name, n))
@@ -93,8 +101,8 @@ static const char *where_else(const char *path)
 		return "this server takes the version v1development of OTLP's profiles";
 	if (str_starts(path, "/opentelemetry.") || !strchr(path, '.'))
 		return "this server takes OTLP profiles and traces";
-	return "by gRPC this server takes OTLP profiles and traces, and what SkyWalking's agents send; "
-	       "queries and other formats go to its HTTP port";
+	return "by gRPC this server takes OTLP profiles and traces, what SkyWalking's agents send, and "
+	       "Pyroscope's queries and pushes; other formats go to its HTTP port";
 }
 
 static int export(struct api *a, const struct net_request *r, struct net_response *ret)
@@ -129,6 +137,12 @@ static int skywalking(struct api *a, const struct net_request *r, struct net_res
 	return e < 0 ? refuse(ret, api_grpc_status(e), d.text[0] ? d.text : strerror(-e)) : 0;
 }
 
+static int call_connect(struct api *a, const struct net_request *r, struct net_response *ret)
+{
+	api_connect(a, r, ret);
+	return 0;
+}
+
 static void call_grpc(struct api *a, const struct net_request *r, struct net_response *ret)
 {
 	int e;
@@ -140,6 +154,8 @@ static void call_grpc(struct api *a, const struct net_request *r, struct net_res
 		e = reflect(r, ret);
 	else if (api_is_skywalking(r->path))
 		e = skywalking(a, r, ret);
+	else if (api_is_connect(r->path))
+		e = call_connect(a, r, ret);
 	else
 		e = export(a, r, ret);
 	if (e < 0 || ret->body.failed)
@@ -148,17 +164,38 @@ static void call_grpc(struct api *a, const struct net_request *r, struct net_res
 		str_clear(&ret->body);
 }
 
+/* "application/grpc+json": messages are in another code than that of protocol buffers. */
+static bool is_other_code(const char *content_type)
+{
+	const char *plus = content_type ? strchr(content_type, '+') : NULL;
+
+	return plus && strncasecmp(plus, "+proto", 6) != 0;
+}
+
+static int refuse_code(struct net_response *ret)
+{
+	return refuse(ret, NET_GRPC_UNIMPLEMENTED, "messages of gRPC are protocol buffers here");
+}
+
 void api_grpc(void *userdata, const struct net_request *r, struct net_response *ret)
 {
 	struct api *a = userdata;
 
-	call_grpc(a, r, ret);
+	if (is_other_code(r->content_type))
+		(void)refuse_code(ret);
+	else
+		call_grpc(a, r, ret);
 	atomic_fetch_add(&a->answers[ret->status == NET_GRPC_OK ? 2 : 4], 1);
 }
 
-/* ---- grpc-web ---- */
+/* ---- by HTTP/1.1 ---- */
 
-bool api_is_grpc_web(const char *content_type)
+bool api_is_grpc(const char *content_type)
+{
+	return content_type && !strncasecmp(content_type, GRPC, strlen(GRPC));
+}
+
+static bool is_web(const char *content_type)
 {
 	return content_type && !strncasecmp(content_type, WEB, strlen(WEB));
 }
@@ -199,7 +236,7 @@ static int unframe(struct api_call *c, struct net_request *to, struct str *own)
 	size_t n = c->r->n_body;
 	u32 length;
 
-	if (is_text(c->r->content_type)) {
+	if (is_web(c->r->content_type) && is_text(c->r->content_type)) {
 		int r = decode_text(b, n, own, &c->d);
 
 		if (r < 0)
@@ -228,32 +265,58 @@ static void put_frame(struct str *out, u8 flags, const struct str *body)
 }
 
 /* The status as trailers, the message percent-encoded as in a header. */
-static void put_trailers(struct str *out, int status, const char *message)
+static void put_status(struct str *out, int status, const char *message)
 {
-	_cleanup_str_ struct str text = {};
-
-	str_printf(&text, "grpc-status:%d\r\n", status);
+	str_printf(out, "grpc-status:%d\r\n", status);
 	if (*message)
-		str_puts(&text, "grpc-message:");
+		str_puts(out, "grpc-message:");
 	for (const char *s = message; *s; s++)
 		if (*s >= ' ' && *s <= '~' && *s != '%')
-			str_putc(&text, *s);
+			str_putc(out, *s);
 		else
-			str_printf(&text, "%%%02X", (u8)*s);
-	str_puts(&text, *message ? "\r\n" : "");
-	put_frame(out, TRAILERS, &text);
-	out->failed |= text.failed;
+			str_printf(out, "%%%02X", (u8)*s);
+	str_puts(out, *message ? "\r\n" : "");
 }
 
-void api_grpc_web(struct api_call *c)
+static void put_web(struct api_call *c, struct str *framed, const struct str *trailers)
 {
-	_cleanup_str_ struct str own = {}, framed = {};
+	bool text = is_text(c->r->content_type);
+
+	put_frame(framed, TRAILERS, trailers);
+	c->ret->content_type = text ? WEB "-text+proto" : WEB "+proto";
+	if (text)
+		text_append_base64(c->out, (const u8 *)str_get(framed), framed->n);
+	else
+		str_append(c->out, str_get(framed), framed->n);
+}
+
+/* One chunk, and the trailers behind the empty chunk that ends the body. */
+static void put_chunked(struct api_call *c, const struct str *framed, const struct str *trailers)
+{
+	c->ret->content_type = GRPC "+proto";
+	c->ret->chunked = true;
+	api_put_header(c->ret, "Trailer", "grpc-status, grpc-message");
+	if (framed->n) {
+		str_printf(c->out, "%zx\r\n", framed->n);
+		str_append(c->out, str_get(framed), framed->n);
+		str_puts(c->out, "\r\n");
+	}
+	str_puts(c->out, "0\r\n");
+	str_append(c->out, str_get(trailers), trailers->n);
+	str_puts(c->out, "\r\n");
+}
+
+void api_grpc_by_http(struct api_call *c)
+{
+	_cleanup_str_ struct str own = {}, framed = {}, trailers = {};
 	struct net_response answer = {};
 	struct net_request r = *c->r;
 	int e = unframe(c, &r, &own);
 
 	if (e < 0)
 		(void)refuse(&answer, api_grpc_status(e), c->d.text[0] ? c->d.text : strerror(-e));
+	else if (is_other_code(r.content_type))
+		(void)refuse_code(&answer);
 	else if (str_starts(r.path, "/opentelemetry.") || str_starts(r.path, "/grpc."))
 		call_grpc(c->a, &r, &answer);
 	else
@@ -262,13 +325,12 @@ void api_grpc_web(struct api_call *c)
 		(void)refuse(&answer, NET_GRPC_UNAVAILABLE, "out of memory");
 	if (answer.status == NET_GRPC_OK)
 		put_frame(&framed, 0, &answer.body);
-	put_trailers(&framed, answer.status, answer.message);
+	put_status(&trailers, answer.status, answer.message);
 	str_deinit(&answer.body);
 	c->ret->status = 200;
-	c->ret->content_type = is_text(c->r->content_type) ? WEB "-text+proto" : WEB "+proto";
-	if (is_text(c->r->content_type))
-		text_append_base64(c->out, (const u8 *)str_get(&framed), framed.n);
+	if (is_web(c->r->content_type))
+		put_web(c, &framed, &trailers);
 	else
-		str_append(c->out, str_get(&framed), framed.n);
-	c->out->failed |= framed.failed;
+		put_chunked(c, &framed, &trailers);
+	c->out->failed |= framed.failed || trailers.failed;
 }

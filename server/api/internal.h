@@ -92,9 +92,12 @@ int api_skywalking_commands(struct api *a, const u8 *data, size_t n, struct str 
 int api_skywalking_finished(struct api *a, const u8 *data, size_t n, struct diag *reterr_diag);
 void api_skywalking_find_task(struct api *a, const char *id, struct ingest_skywalking_task *ret);
 void api_skywalking_kept(struct api *a, const struct ingest_skywalking_kept *k);
-bool api_is_grpc_web(const char *content_type);
-/* Answers a call in grpc-web's framing. */
-void api_grpc_web(struct api_call *c);
+/* gRPC, or grpc-web. */
+bool api_is_grpc(const char *content_type);
+/* Answers a call of either by HTTP/1.1. */
+void api_grpc_by_http(struct api_call *c);
+/* Whether the path is one of a service of Connect procedures: "/package.v1.Service/…" (api.c). */
+bool api_is_connect(const char *path);
 /* A unary call of a Connect procedure by its messages: the status is gRPC's (api.c). */
 void api_connect(struct api *a, const struct net_request *r, struct net_response *ret);
 

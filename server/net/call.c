@@ -118,6 +118,7 @@ static void note_quota(struct net_call *c, int r)
 void net_call_run(struct net_call *c)
 {
 	u64 cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID), now = net_now_ms(), left_ns;
+	const struct net_options *o = &c->l->o;
 	struct quota q = {.limits = c->l->o.limits, .gone = is_gone, .userdata = c};
 
 	if (c->deadline_ms) {
@@ -126,7 +127,8 @@ void net_call_run(struct net_call *c)
 			q.limits.time_ns = left_ns;
 	}
 	quota_begin(&q);
-	c->l->o.handler(c->l->o.userdata, &c->request, &c->response);
+	(c->request.grpc && o->grpc_handler ? o->grpc_handler
+					    : o->handler)(o->userdata, &c->request, &c->response);
 	if (c->pack)
 		c->pack(c);
 	c->held = c->response.body.cap;

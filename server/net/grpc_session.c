@@ -399,10 +399,13 @@ static void refuse_http(struct grpc_call *c, int status)
 
 static void begin_work(struct grpc_call *c)
 {
+	const struct net_options *o = &c->base.l->o;
+	bool writes = !o->writes || o->writes(o->userdata, &c->base.request);
+
 	c->complete_ms = 0;
 	c->base.run = run_call;
 	c->base.done = call_done;
-	if (net_call_submit(&c->base, POOL_WRITE) < 0)
+	if (net_call_submit(&c->base, writes ? POOL_WRITE : POOL_READ) < 0)
 		refuse(c, NET_GRPC_UNAVAILABLE, "too many requests wait for this server");
 }
 
@@ -779,7 +782,7 @@ int grpc_session_create(struct net_listener *l, struct net_peer *peer, struct ne
 
 	if (!s)
 		return -ENOMEM;
-	s->base = (struct net_session){.ops = &ops, .l = l, .peer = peer};
+	s->base = (struct net_session){.ops = &ops, .l = l, .peer = peer, .grpc = true};
 	if (create_h2(s) < 0 ||
 	    nghttp2_submit_settings(s->h2, NGHTTP2_FLAG_NONE, settings, ARRAY_SIZE(settings)) ||
 	    nghttp2_session_set_local_window_size(s->h2, NGHTTP2_FLAG_NONE, 0, 4 * WINDOW_BYTES)) {

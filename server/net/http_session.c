@@ -140,7 +140,9 @@ static void put_head(struct http_session *s, const struct http_call *q)
 		   a->content_type ? a->content_type : "text/plain; charset=utf-8");
 	/* Pages of other sites may not show or load what is here. */
 	str_puts(out, "X-Frame-Options: DENY\r\nCross-Origin-Resource-Policy: same-origin\r\n");
-	if (a->status != 304 && a->status != 204)
+	if (a->chunked)
+		str_puts(out, "Transfer-Encoding: chunked\r\n");
+	else if (a->status != 304 && a->status != 204)
 		str_printf(out, "Content-Length: %zu\r\n", a->body.n);
 	if (q->gzip)
 		str_puts(out, "Content-Encoding: gzip\r\n");
@@ -167,6 +169,7 @@ static void answer(struct http_session *s, struct http_call *q)
 		str_deinit(&a->body);
 		a->body = (struct str){};
 		a->status = 500;
+		a->chunked = false;
 	}
 	/* What the client still sends of the request must not be taken for the next one. */
 	s->base.lingers |= cut;
@@ -195,7 +198,8 @@ static void refuse(struct http_session *s, struct http_call *q, int status, cons
 
 static bool worth_gzip(const struct net_response *a)
 {
-	if (a->body.n < MIN_GZIP_BYTES || gzip_is((const u8 *)a->body.data, a->body.n))
+	if (a->chunked || a->body.n < MIN_GZIP_BYTES ||
+	    gzip_is((const u8 *)a->body.data, a->body.n))
 		return false;
 	for (u32 i = 0; i < a->n_headers; i++)
 		if (!strcasecmp(a->headers[i].name, "Content-Encoding"))

@@ -268,7 +268,8 @@ struct net_session {
 	struct net_listener *l;
 	struct net_peer *peer; /* borrowed from the connection */
 	struct net_loop *loop;
-	void *conn;	/* the loop's */
+	void *conn; /* the loop's */
+	bool grpc;
 	bool certified; /* TLS: the client has a certificate of the CA */
 	bool trusted;	/* it has sent an authorized request */
 	bool lingers;	/* after the end it drops what the client still sends */

@@ -156,7 +156,7 @@ static u64 conn_end(const struct net_conn *c, enum net_end *ret_why)
 		return end;
 	*ret_why = NET_END_IDLE;
 	return MAX(c->progress_ms, s->rest_ms) +
-	       (l->o.grpc ? GRPC_IDLE_MS : 1000ULL * l->o.timeout_s);
+	       (s->grpc ? GRPC_IDLE_MS : 1000ULL * l->o.timeout_s);
 }
 
 static void set_events(struct net_conn *c, struct epoll_event *e)
@@ -351,12 +351,42 @@ static int refuse_input(struct net_conn *c, const u8 *data, size_t n)
 	return l->o.grpc ? -EPROTO : 0;
 }
 
+/* HTTP/2 begins with a request line that no HTTP/1 client sends. */
+static bool is_http2(const u8 *data, size_t n)
+{
+	static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+	return n >= 6 && !memcmp(data, preface, MIN(n, sizeof(preface) - 1));
+}
+
+/* Goes on with gRPC on an HTTP port. */
+static int switch_to_grpc(struct net_conn *c)
+{
+	bool certified = c->session->certified;
+	struct net_session *s = NULL;
+	int r;
+
+	if (c->loop->l->client_ca && !certified) {
+		atomic_fetch_add(&c->loop->l->counters.unauthorized, 1);
+		return -EACCES;
+	}
+	r = grpc_session_create(c->loop->l, c->peer, &s);
+	if (r < 0)
+		return r;
+	c->session->ops->destroy(c->session);
+	c->session = s;
+	s->certified = certified;
+	s->loop = c->loop;
+	s->conn = c;
+	return 0;
+}
+
 static int receive(struct net_conn *c)
 {
-	struct net_session *s = c->session;
 	u8 buf[READ_BYTES];
 
-	for (int i = 0; i < READS_AT_ONCE && s->ops->wants(s) && !c->closing; i++) {
+	for (int i = 0; i < READS_AT_ONCE && c->session->ops->wants(c->session) && !c->closing;
+	     i++) {
 		ssize_t n = conn_read(c, buf, sizeof(buf));
 
 		if (n == -EAGAIN || n == -EINTR)
@@ -369,8 +399,11 @@ static int receive(struct net_conn *c)
 			say(c, "this port does not speak TLS: use http\n");
 			return -EPROTO;
 		}
+		if (!c->spoke && c->loop->l->o.grpc_handler && is_http2(buf, (size_t)n) &&
+		    switch_to_grpc(c) < 0)
+			return -EPROTO;
 		c->spoke = true;
-		if (s->ops->receive(s, buf, (size_t)n) < 0)
+		if (c->session->ops->receive(c->session, buf, (size_t)n) < 0)
 			return refuse_input(c, buf, (size_t)n);
 	}
 	return 0;
@@ -409,7 +442,8 @@ static void conn_event(struct net_conn *c, u32 events)
 
 static int start_tls(struct net_conn *c)
 {
-	static const gnutls_datum_t h2 = {(u8 *)"h2", 2}, http1 = {(u8 *)"http/1.1", 8};
+	/* A browser that could speak both gets HTTP/1.1: by HTTP/2 there is only gRPC. */
+	static const gnutls_datum_t names[] = {{(u8 *)"http/1.1", 8}, {(u8 *)"h2", 2}};
 	struct net_listener *l = c->loop->l;
 	int r = gnutls_init(&c->tls, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL);
 
@@ -420,7 +454,8 @@ static int start_tls(struct net_conn *c)
 	if (r == 0 && !c->credentials)
 		return -EIO;
 	if (r == 0)
-		r = gnutls_alpn_set_protocols(c->tls, l->o.grpc ? &h2 : &http1, 1, 0);
+		r = gnutls_alpn_set_protocols(c->tls, &names[l->o.grpc], l->o.grpc_handler ? 2 : 1,
+					      GNUTLS_ALPN_SERVER_PRECEDENCE);
 	if (r < 0)
 		return -EIO;
 	if (l->client_ca)

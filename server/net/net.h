@@ -82,6 +82,7 @@ struct net_response {
 	const char *content_type; /* static */
 	char message[256];	  /* gRPC: text of the status */
 	struct str body;
+	bool chunked; /* HTTP: the body is in the chunked coding, maybe with trailers */
 	struct {
 		const char *name, *value; /* static strings */
 	} headers[8];
@@ -162,8 +163,13 @@ struct net_options {
 	u32 max_connections, timeout_s; /* 0 = 20000, 30 */
 	net_handler *handler;
 	/*
+	 * Of an HTTP listener: the handler of gRPC calls, for clients that begin a connection with
+	 * HTTP/2. NULL = such a connection is refused.
+	 */
+	net_handler *grpc_handler;
+	/*
 	 * Whether the request writes: writes and questions do not wait for each other. NULL = HTTP
-	 * requests are questions. gRPC calls are writes.
+	 * requests are questions, gRPC calls are writes.
 	 */
 	bool (*writes)(void *userdata, const struct net_request *r);
 	/* gRPC: what a call is; an error ends it. NULL = NET_STREAM_NONE. Must not block. */

@@ -199,6 +199,7 @@ def test_gzip_without_its_header(server):
     assert a.status == 413, a.text
 
 
+QUERIER = "/querier.v1.QuerierService/"
 TRACE_EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 HEALTH = "/grpc.health.v1.Health/"
 
@@ -224,6 +225,39 @@ def test_grpc_health_and_other_services(serve, tmp_path):
                         ("/jaeger.api_v2.CollectorService/PostSpans", "HTTP port")):
         a = c.call(other, b"", headers=token)
         assert a.status == 12 and said in a.message, a.message
+
+
+def test_grpc_by_http1(server):
+    """As Go's clients of Connect do it without TLS: the status is a trailer, behind the last chunk."""
+    ingest(server, "main;work 3\n")
+
+    def call(path, body, kind="application/grpc", status=b"200"):
+        with server.connect() as s:
+            s.sendall((f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nTE: trailers\r\nAccept-Encoding: gzip\r\n"
+                       f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body)
+            data = b""
+            while part := s.recv(65536):
+                data += part
+        head, _, rest = data.partition(b"\r\n\r\n")
+        assert head.split()[1] == status and b"Content-Length" not in head and b"Content-Encoding" not in head, head
+        assert b"Transfer-Encoding: chunked" in head and b"Content-Type: application/grpc+proto" in head
+        out = b""
+        while True:
+            size, _, rest = rest.partition(b"\r\n")
+            if not int(size, 16):
+                assert rest.endswith(b"\r\n\r\n")
+                return out, rest[:-4].decode().split("\r\n")
+            out, rest = out + rest[:int(size, 16)], rest[int(size, 16) + 2:]
+
+    want = server.post(QUERIER + "Series", b"", {"Content-Type": "application/proto"}).body
+    assert len(want) > 300
+    for kind in ("application/grpc", "application/grpc+proto"):
+        assert call(QUERIER + "Series", bytes(5), kind) == (b"\0" + len(want).to_bytes(4, "big") + want, ["grpc-status:0"])
+    assert call(TRACE_EXPORT, bytes(5)) == (bytes(5), ["grpc-status:0"])
+    for path, body, kind, status in ((QUERIER + "Nothing", bytes(5), "application/grpc", 12), (QUERIER + "Series", b"x", "application/grpc", 3),
+                                     (QUERIER + "Series", bytes(5), "application/grpc+json", 12)):
+        out, (first, message) = call(path, body, kind)
+        assert (out, first) == (b"", f"grpc-status:{status}") and message.startswith("grpc-message:")
 
 
 def web_frames(body):

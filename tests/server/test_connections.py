@@ -437,7 +437,7 @@ def test_a_client_that_speaks_another_protocol_is_told(serve, certificates, clie
     assert answer.startswith(b"HTTP/1.1 400") and b"this port does not speak TLS: use http" in answer
     with pytest.raises(ssl.SSLError), s.connect() as plain:
         client_context().wrap_socket(plain, server_hostname="localhost")
-    assert raw(s, h2_client.PREFACE).startswith(b"HTTP/1.1 505")
+    assert raw(s, h2_client.PREFACE, port=s.ports["otlp-http"]).startswith(b"HTTP/1.1 505")
     assert "it does not speak the protocol of this port" in s.stderr
     t = serve("--tls-cert", certificates / "server.pem", "--tls-key", certificates / "server.key",
               tls=client_context())

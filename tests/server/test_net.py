@@ -486,6 +486,52 @@ def test_grpc_tokens(serve, tokens):
     assert c.call(EXPORT, os.urandom(3 * MIB)).status == 16  # not even read
 
 
+TYPES = "/querier.v1.QuerierService/ProfileTypes"
+
+
+def test_grpc_on_the_http_port(server, serve, tokens):
+    """A client that begins with HTTP/2 gets gRPC, as at a Pyroscope server; what it begins may arrive in pieces."""
+    c = h2_client.Connection(server.port)
+    assert c.call(EXPORT, b"").status == 0
+    a = c.call(TYPES, b"")
+    assert a.status == 0 and a.body == bytes(5)
+    assert c.call("/querier.v1.QuerierService/Nothing", b"").status == 12
+    assert c.wait(c.begin(TYPES, bytes(5), headers=[("content-type", "application/grpc+json")], plain=True)).status == 12
+    assert c.wait(c.begin("/api/v1/types", b"", headers=[("content-type", "application/json")], plain=True)).http == "415"
+    with server.connect() as s:
+        s.sendall(h2_client.PREFACE[:10])
+        time.sleep(0.2)
+        s.sendall(h2_client.PREFACE[10:] + h2_client.frame(h2_client.SETTINGS, 0, 0))
+        assert s.recv(9)[3] == h2_client.SETTINGS
+    with server.connect() as s:
+        s.sendall(b"PRI * HTTP/1.1\r\n\r\n")
+        assert s.recv(100).startswith(b"HTTP/1.1 4")
+    # The port for OTLP over HTTP has no gRPC.
+    with server.connect(server.ports["otlp-http"]) as s:
+        s.sendall(h2_client.PREFACE)
+        assert s.recv(100).startswith(b"HTTP/1.1 505")
+    assert server.get("/healthz").status == 200
+    s = serve("--token-file", tokens)
+    c = h2_client.Connection(s.port)
+    for token, status in ((None, 16), (READER, 0), (WRITER, 7)):
+        assert c.call(TYPES, b"", headers=[("authorization", f"Bearer {token}")] if token else []).status == status
+
+
+def test_grpc_on_the_http_port_by_tls(serve, certificates, client_context):
+    s = serve("--tls-cert", certificates / "server.pem", "--tls-key", certificates / "server.key", "--tls-ca",
+              certificates / "ca.pem", tls=client_context("client"))
+    c = h2_client.Connection(s.port, client_context("client"))
+    assert c.alpn == "h2" and c.call(TYPES, b"").status == 0
+    # By HTTP/2 there is no page: a browser gets HTTP/1.1.
+    both = client_context("client")
+    both.set_alpn_protocols(["h2", "http/1.1"])
+    with socket.create_connection(("127.0.0.1", s.port)) as plain, both.wrap_socket(plain, server_hostname="localhost") as t:
+        assert t.selected_alpn_protocol() == "http/1.1"
+    with pytest.raises((OSError, EOFError)):
+        h2_client.Connection(s.port, client_context(None)).call(TYPES, b"")
+    assert s.get("/healthz").status == 200
+
+
 def test_grpc_huge_headers(server):
     c = h2_client.Connection(server.ports["otlp-grpc"])
     stream = c.begin(EXPORT, b"\0\0\0\0\0", headers=[(f"x-{i}", "v" * 1000) for i in range(15)] + [("y", "w" * 8000)])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pyroscope's query and push API, called by Pyroscope's own Go client (connect-go): protocol buffers and JSON,
-compressed or not. The client is built through the Go module proxy."""
+"""Pyroscope's query and push API, called by Pyroscope's own Go client (connect-go): by Connect in protocol buffers and JSON,
+by gRPC on the HTTP port and on the gRPC port, by grpc-web; compressed or not. The client is built through the Go module proxy."""
 
 import base64
 import gzip
@@ -19,14 +19,18 @@ FOLDED = "main;work;inner 30\nmain;work 5\nmain;idle 10\n"
 TICK = 10_000_000  # ns of a sample at 100 Hz
 
 
-@pytest.fixture(params=["proto", "json", "proto-gzip"])
+WAYS = {"proto": [], "json": ["-json"], "proto-gzip": ["-gzip"], "grpc": ["-protocol", "grpc"], "grpc-gzip": ["-protocol", "grpc", "-gzip"],
+        "grpc-port": ["-protocol", "grpc"], "grpc-web": ["-protocol", "grpc-web"]}
+
+
+@pytest.fixture(params=WAYS)
 def ask(request, pyroscope_client):
     """ask(server, METHOD, ARGUMENTS) returns the answer; ask.fails() returns the error."""
-    flags = {"proto": [], "json": ["-json"], "proto-gzip": ["-gzip"]}[request.param]
 
     def run(server, method, arguments, token=None):
-        r = subprocess.run([pyroscope_client, *flags, *(["-token", token] if token else []),
-                            f"http://127.0.0.1:{server.port}", method, json.dumps(arguments)],
+        port = server.ports["otlp-grpc"] if request.param == "grpc-port" else server.port
+        r = subprocess.run([pyroscope_client, *WAYS[request.param], *(["-token", token] if token else []),
+                            f"http://127.0.0.1:{port}", method, json.dumps(arguments)],
                            capture_output=True, text=True, timeout=60)
         return r
 

@@ -2,7 +2,7 @@
 
 // Asks a server as Grafana does: with Pyroscope's published client (connect-go), one call a run.
 //
-//	pyroscope_client [-json] [-gzip] [-token T] URL METHOD ARGUMENTS-AS-JSON
+//	pyroscope_client [-json] [-gzip] [-protocol grpc|grpc-web] [-token T] URL METHOD ARGUMENTS-AS-JSON
 //
 // Prints the answer as JSON; an error's code and text on standard error, with exit status 1.
 package main
@@ -24,13 +24,16 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-type withToken struct{ token string }
+type withToken struct {
+	token     string
+	transport http.RoundTripper
+}
 
 func (t withToken) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.token != "" {
 		r.Header.Set("Authorization", "Bearer "+t.token)
 	}
-	return http.DefaultTransport.RoundTrip(r)
+	return t.transport.RoundTrip(r)
 }
 
 // call makes one from a method of the client and the JSON of its request.
@@ -55,6 +58,7 @@ func call[Q, A any, PQ interface {
 func main() {
 	asJSON := flag.Bool("json", false, "JSON bodies")
 	asGzip := flag.Bool("gzip", false, "compressed requests")
+	protocol := flag.String("protocol", "connect", "connect, grpc or grpc-web")
 	token := flag.String("token", "", "sent as a bearer token")
 	flag.Parse()
 	url, method, text := flag.Arg(0), flag.Arg(1), flag.Arg(2)
@@ -65,7 +69,17 @@ func main() {
 	if *asGzip {
 		options = append(options, connect.WithSendGzip())
 	}
-	hc := &http.Client{Transport: withToken{*token}}
+	transport := &http.Transport{}
+	switch *protocol {
+	case "grpc":
+		// HTTP/2 from the first byte on, as gRPC without TLS has it.
+		transport.Protocols = new(http.Protocols)
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		options = append(options, connect.WithGRPC())
+	case "grpc-web":
+		options = append(options, connect.WithGRPCWeb())
+	}
+	hc := &http.Client{Transport: withToken{*token, transport}}
 	c := querierv1connect.NewQuerierServiceClient(hc, url, options...)
 	var a proto.Message
 	var err error
