@@ -305,6 +305,9 @@ void api_http(void *userdata, const struct net_request *r, struct net_response *
 		if (e < 0)
 			put_error(&c, route->style,
 				  api_reason(e, route->role == NET_ROLE_WRITE, &c.d));
+		/* Data of a time that is not kept, as Pyroscope refuses it. */
+		if (e == -ERANGE && route->role == NET_ROLE_WRITE && route->style == API_STYLE_JSON)
+			ret->status = 422;
 	}
 	atomic_fetch_add(&c.a->answers[MIN((u32)ret->status / 100, 5u)], 1);
 }

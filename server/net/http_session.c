@@ -104,6 +104,7 @@ static const char *reason_of(int status)
 		       {413, "Content Too Large"},
 		       {415, "Unsupported Media Type"},
 		       {417, "Expectation Failed"},
+		       {422, "Unprocessable Content"},
 		       {429, "Too Many Requests"},
 		       {431, "Request Header Fields Too Large"},
 		       {500, "Internal Server Error"},
