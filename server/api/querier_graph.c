@@ -521,6 +521,9 @@ int querier_stacktraces(struct api_call *c)
 
 	if (r < 0)
 		return r;
+	if (in->async && in->async->type != PYROSCOPE__ASYNC_QUERY_TYPE__ASYNC_QUERY_TYPE_DISABLED)
+		return diag_set(&c->d, -ENOSYS,
+				"async: this server answers a query in the same call");
 	switch (in->format) {
 	case PYROSCOPE__PROFILE_FORMAT__PROFILE_FORMAT_PPROF:
 		return answer_pprof(c, in, &a);

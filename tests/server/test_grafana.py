@@ -419,6 +419,14 @@ def test_cut_pprof(truth):
         assert pprof_stacks(again["pprof"]["profile"]) == got
 
 
+def test_no_query_goes_on_without_its_client(truth):
+    """profilecli asks for it with --async; "unimplemented" makes it say why it ends."""
+    for kind, status in (("ASYNC_QUERY_TYPE_DISABLED", 200), ("ASYNC_QUERY_TYPE_FORCE", 501)):
+        r = truth.post(SERVICE + "SelectMergeStacktraces", json.dumps(select(truth, **{"async": {"type": kind}})).encode(), DRILLDOWN)
+        assert r.status == status, r.text
+        assert status == 200 or r.json()["code"] == "unimplemented"
+
+
 def test_trees_and_dot(truth):
     import base64
 
