@@ -291,20 +291,24 @@ service:
     return process, grpc, http, log_path
 
 
-@pytest.fixture(scope="session")
-def otel_sdk():
-    """A Python with OpenTelemetry's SDK and exporters from PyPI; skips where they cannot be had."""
-    version = "1.45.2"
-    place = os.path.join(PEERS, f"otel-sdk-{version}")
+def virtual_environment(name, packages):
+    """The Python of an environment with these packages of PyPI; skips where they cannot be had."""
+    place = os.path.join(PEERS, name)
     python = os.path.join(place, "bin/python3")
     if not os.access(python, os.X_OK):
         new = place + ".new"
         shutil.rmtree(new, ignore_errors=True)
-        packages = [f"opentelemetry-{p}=={version}"
-                    for p in ("sdk", "exporter-otlp-proto-grpc", "exporter-otlp-proto-http")]
         for command in ([sys.executable, "-m", "venv", new], [f"{new}/bin/python3", "-m", "pip", "install", "-q", *packages]):
             r = subprocess.run(command, capture_output=True, text=True, timeout=600)
             if r.returncode:
-                pytest.skip(f"OpenTelemetry's SDK cannot be installed: {r.stderr.strip().splitlines()[-1:]}")
+                pytest.skip(f"{name} cannot be installed: {r.stderr.strip().splitlines()[-1:]}")
         os.rename(new, place)
     return python
+
+
+@pytest.fixture(scope="session")
+def otel_sdk():
+    """A Python with OpenTelemetry's SDK and exporters from PyPI; skips where they cannot be had."""
+    version = "1.45.2"
+    return virtual_environment(f"otel-sdk-{version}", [f"opentelemetry-{p}=={version}" for p in (
+        "sdk", "exporter-otlp-proto-grpc", "exporter-otlp-proto-http")])

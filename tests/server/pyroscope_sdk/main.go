@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A program that Pyroscope's SDK profiles: for some seconds one goroutine waits for a channel that nobody writes to but every
-// 100 ms, and two have a mutex by turns, each for 50 ms. Arguments: server, name of the application, seconds.
+// 100 ms, two have a mutex by turns, each for 50 ms, and one computes for 50 of 100 ms. Arguments: server, name of the application, seconds.
 package main
 
 import (
@@ -30,6 +30,15 @@ func hold(end time.Time) {
 	}
 }
 
+func compute(end time.Time) (n int) {
+	for time.Now().Before(end) {
+		for i := range 10000 {
+			n += i * i
+		}
+	}
+	return n
+}
+
 func main() {
 	seconds, err := strconv.Atoi(os.Args[3])
 	if err != nil {
@@ -41,6 +50,7 @@ func main() {
 		ApplicationName: os.Args[2],
 		ServerAddress:   os.Args[1],
 		UploadRate:      time.Second,
+		Tags:            map[string]string{"env": "test"},
 		ProfileTypes: []pyroscope.ProfileType{pyroscope.ProfileCPU, pyroscope.ProfileMutexCount, pyroscope.ProfileMutexDuration,
 			pyroscope.ProfileBlockCount, pyroscope.ProfileBlockDuration},
 	})
@@ -56,7 +66,8 @@ func main() {
 		go func() { hold(end); all.Done() }()
 	}
 	for time.Now().Before(end) {
-		time.Sleep(100 * time.Millisecond)
+		compute(time.Now().Add(50 * time.Millisecond))
+		time.Sleep(50 * time.Millisecond)
 		c <- 1
 	}
 	close(c)
