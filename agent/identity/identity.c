@@ -627,20 +627,42 @@ static const char *label_of_identity(const struct identities *s, const struct id
 	return "";
 }
 
-size_t identities_find(struct identities *s, const char *service, struct identity_process *ret,
-		       size_t max)
+void identities_each(struct identities *s,
+		     void (*fn)(void *arg, const struct identity_process *p, const char *service),
+		     void *arg)
 {
-	size_t n = 0;
-
 	pthread_mutex_lock(&s->lock);
 	map_foreach (&s->known, slot) {
 		const struct identity *i = (const struct identity *)slot->value;
+		const struct identity_process p = {slot->key, i->start_ticks, i->pid};
 
-		if (n < max && i->pid && !strcmp(label_of_identity(s, i, "service.name"), service))
-			ret[n++] = (struct identity_process){slot->key, i->start_ticks, i->pid};
+		if (i->pid)
+			fn(arg, &p, label_of_identity(s, i, "service.name"));
 	}
 	pthread_mutex_unlock(&s->lock);
-	return n;
+}
+
+struct process_search {
+	const char *service;
+	struct identity_process *ret;
+	size_t n, max;
+};
+
+static void take_process(void *arg, const struct identity_process *p, const char *service)
+{
+	struct process_search *f = arg;
+
+	if (f->n < f->max && !strcmp(service, f->service))
+		f->ret[f->n++] = *p;
+}
+
+size_t identities_find(struct identities *s, const char *service, struct identity_process *ret,
+		       size_t max)
+{
+	struct process_search f = {.service = service, .ret = ret, .max = max};
+
+	identities_each(s, take_process, &f);
+	return f.n;
 }
 
 struct label_search {

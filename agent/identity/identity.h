@@ -59,6 +59,13 @@ struct identity_process {
 size_t identities_find(struct identities *s, const char *service, struct identity_process *ret,
 		       size_t max);
 /*
+ * Calls fn with each process that is known and its service.name, which is borrowed for the call.
+ * It is called under a lock: it must return soon, and call nothing of identities.
+ */
+void identities_each(struct identities *s,
+		     void (*fn)(void *arg, const struct identity_process *p, const char *service),
+		     void *arg);
+/*
  * Copies the value of this label for processes that do not set it themselves, cut to n bytes: from
  * identities_set_labels(), else the host's; "": unknown.
  */

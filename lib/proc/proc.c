@@ -75,6 +75,8 @@ static u64 scan_u64(const char **p, const char *end)
 enum stat_field {
 	STAT_PPID = 4,
 	STAT_FLAGS = 9,
+	STAT_UTIME = 14,
+	STAT_STIME = 15,
 	STAT_NUM_THREADS = 20,
 	STAT_STARTTIME = 22,
 	STAT_STARTSTACK = 28,
@@ -88,6 +90,10 @@ static void stat_field(struct proc_stat *s, int field, u64 v)
 		break;
 	case STAT_FLAGS:
 		s->kthread = v & PF_KTHREAD;
+		break;
+	case STAT_UTIME:
+	case STAT_STIME:
+		s->cpu_ticks += v;
 		break;
 	case STAT_NUM_THREADS:
 		s->n_threads = (u32)v;

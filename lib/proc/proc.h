@@ -66,6 +66,7 @@ struct proc_stat {
 	char state;    /* 'R', 'Z' … */
 	bool kthread;
 	u32 n_threads;
+	u64 cpu_ticks;	 /* CPU time of all its threads so far, in proc_ticks_per_s() */
 	u64 start_ticks; /* since boot, in proc_ticks_per_s(); differs when a pid is reused */
 	u64 start_stack; /* avma of the start of the main thread's stack; 0 = unknown */
 };
@@ -73,7 +74,7 @@ struct proc_stat {
 /* -EINVAL when the text is not that of /proc/PID/stat. */
 int proc_stat_read(u32 pid, struct proc_stat *ret);
 int proc_stat_parse(const char *text, size_t n, struct proc_stat *ret);
-/* Units of proc_stat.start_ticks per second. */
+/* Units of the ticks of proc_stat per second. */
 u32 proc_ticks_per_s(void);
 
 /*

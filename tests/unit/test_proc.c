@@ -220,13 +220,14 @@ Test(maps, very_long_paths_are_whole)
 
 Test(stat, of_ourselves_and_of_odd_names)
 {
-	static const char odd[] = "77 (a) R (b)) S 5 1 1 0 -1 2129984 0 0 0 0 1 2 0 0 20 0 3 0 "
+	static const char odd[] = "77 (a) R (b)) S 5 1 1 0 -1 2129984 0 0 0 0 11 2 0 0 20 0 3 0 "
 				  "4242 0 0 18446744073709551615 0 0 140001 0\n";
 	struct proc_stat st = {};
 
 	cr_assert_eq(proc_stat_parse(odd, sizeof(odd) - 1, &st), 0);
 	cr_assert_str_eq(st.comm, "a) R (b)");
 	cr_assert(st.pid == 77 && st.ppid == 5 && st.state == 'S' && st.n_threads == 3);
+	cr_assert_eq(st.cpu_ticks, 13);
 	cr_assert(st.start_ticks == 4242 && st.start_stack == 140001 && st.kthread);
 
 	for (size_t n = 0; n < sizeof(odd) - 12; n++)
