@@ -35,14 +35,27 @@ const char *control_outcome_name(enum control_outcome o)
 	return o < CONTROL_OUTCOME_N ? names[o] : "unknown";
 }
 
+const char *control_quantity_name(enum control_quantity q)
+{
+	static const char *const names[] = {
+#define X(id, name, help) [CONTROL_QUANTITY_##id] = name,
+		CONTROL_QUANTITIES(X)
+#undef X
+	};
+
+	return q < CONTROL_QUANTITY_N ? names[q] : "unknown";
+}
+
 void control_request_deinit(struct control_request *r)
 {
 	vec_deinit(&r->tasks);
 	vec_deinit(&r->kept);
+	vec_deinit(&r->watched);
 }
 
 void control_response_deinit(struct control_response *r)
 {
 	vec_deinit(&r->tasks);
 	vec_deinit(&r->keeps);
+	vec_deinit(&r->watches);
 }

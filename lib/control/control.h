@@ -20,6 +20,10 @@
 #define CONTROL_MAX_BYTES (1u << 20) /* of a message */
 #define CONTROL_ID_BYTES 32
 #define CONTROL_TEXT_BYTES 256
+#define CONTROL_MAX_WATCHES 64 /* policies that agents measure for */
+#define CONTROL_MAX_FIRED 8    /* services of a watch that one message tells of */
+#define CONTROL_MAX_WINDOWS 60 /* of control_watch.of */
+#define CONTROL_MIN_WINDOW_MS 1000
 
 /* Why a request is kept. */
 #define CONTROL_REASONS(X)                                                                         \
@@ -62,9 +66,22 @@ enum control_outcome {
 		CONTROL_OUTCOME_N
 };
 
+/* What an agent measures for a policy. */
+#define CONTROL_QUANTITIES(X)                                                                      \
+	X(CPU, "cpu", "CPU time of a process within the window, in % of one CPU")                  \
+	X(THREADS, "threads", "threads of a process")                                              \
+	X(LOAD, "load", "the machine's load, an average of one minute, for each CPU")
+enum control_quantity {
+#define X(id, name, help) CONTROL_QUANTITY_##id,
+	CONTROL_QUANTITIES(X)
+#undef X
+		CONTROL_QUANTITY_N
+};
+
 const char *control_reason_name(enum control_reason r);
 const char *control_state_name(enum control_state s);
 const char *control_outcome_name(enum control_outcome o);
+const char *control_quantity_name(enum control_quantity q);
 
 /* What an agent has to know of a task: the server decides which requests are kept. */
 struct control_task {
@@ -101,6 +118,52 @@ struct control_kept {
 	u64 samples;
 };
 
+/*
+ * What a policy of the server wants to hear of: each window, the quantity of each process of the
+ * service is compared with the threshold. A process that has reached the threshold in `count` of
+ * the last `of` windows fires, and begins again with none.
+ */
+struct control_watch {
+	char id[CONTROL_ID_BYTES];	  /* of the policy */
+	char service[CONTROL_TEXT_BYTES]; /* service.name, exact; "*": any */
+	enum control_quantity quantity;
+	double threshold;
+	u32 window_ms;
+	u32 count, of; /* 1 <= count <= of <= CONTROL_MAX_WINDOWS */
+};
+
+/* A process that was measured. */
+struct control_measured {
+	u64 at_ms; /* the end of the window; 0: none yet */
+	double value;
+	u32 over; /* of the last `of` windows, those in which it reached the threshold */
+	u32 pid;
+	char comm[16];
+	char service[CONTROL_TEXT_BYTES];
+};
+
+/* What the agent has seen for a watch. */
+struct control_watched {
+	char id[CONTROL_ID_BYTES];
+	u32 processes;		      /* that it looks at */
+	u64 windows;		      /* since it began */
+	struct control_measured last; /* the process with the highest value in the last window */
+	/* Those that have fired since the last request that was answered: one of each service. */
+	u32 n_fired;
+	struct control_measured fired[CONTROL_MAX_FIRED];
+};
+
+/* How an agent samples always; 0: as it is, or unknown. */
+struct control_settings {
+	u32 hz;		       /* samples per second on each CPU */
+	double budget_percent; /* of the machine's CPU time, for stacks of waits */
+	u8 off_cpu;	       /* 1: waits are sampled; 2: they are not */
+};
+/* Limits of what a server may set. */
+#define CONTROL_MAX_HZ 1000
+#define CONTROL_MIN_BUDGET 0.01
+#define CONTROL_MAX_BUDGET 10.0
+
 /* From the agent. */
 struct control_request {
 	char host[CONTROL_TEXT_BYTES], host_id[CONTROL_TEXT_BYTES], version[64];
@@ -108,14 +171,21 @@ struct control_request {
 	u64 cursor;	/* of the last response that was taken in; 0: of none */
 	vec(struct control_task_report) tasks;
 	vec(struct control_kept) kept; /* since the last request that was answered */
+	vec(struct control_watched) watched;
+	/* In force; hz 0: an agent that does not tell. */
+	struct control_settings settings;
+	bool takes_settings;			  /* it does what servers set */
+	char settings_reason[CONTROL_TEXT_BYTES]; /* why these are not as the server set them */
 };
 
 /* From the server. */
 struct control_response {
 	u64 cursor;
-	u32 next_ms;			/* ask again after so long */
-	vec(struct control_task) tasks; /* all of them: an agent drops others */
-	vec(struct control_keep) keeps; /* since the request's cursor */
+	u32 next_ms;			   /* ask again after so long */
+	vec(struct control_task) tasks;	   /* all of them: an agent drops others */
+	vec(struct control_keep) keeps;	   /* since the request's cursor */
+	vec(struct control_watch) watches; /* all of them: an agent drops others */
+	struct control_settings settings;
 };
 
 void control_request_deinit(struct control_request *r);

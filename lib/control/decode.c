@@ -116,6 +116,56 @@ static bool take_kept(const Culprit__Control__V1__Kept *in, struct control_kept 
 	return true;
 }
 
+/* Unset what no culprit sends: NaN, and what is out of the limits. */
+static void take_settings(const Culprit__Control__V1__Settings *in, struct control_settings *ret)
+{
+	if (!in)
+		return;
+	if (in->hz <= CONTROL_MAX_HZ)
+		ret->hz = in->hz;
+	if (in->budget_percent >= CONTROL_MIN_BUDGET && in->budget_percent <= 100)
+		ret->budget_percent = in->budget_percent;
+	if (in->off_cpu <= 2)
+		ret->off_cpu = (u8)in->off_cpu;
+}
+
+static bool take_measured(const Culprit__Control__V1__Measured *in, struct control_measured *ret)
+{
+	*ret = (struct control_measured){
+		.at_ms = in->at_ms, .value = in->value, .over = in->over, .pid = in->pid};
+	if (!(in->value >= 0 && in->value < 1e15) || strlen(in->service) >= sizeof(ret->service))
+		return false;
+	take_text(in->comm, ret->comm, sizeof(ret->comm));
+	take_text(in->service, ret->service, sizeof(ret->service));
+	return true;
+}
+
+static bool take_watched(const Culprit__Control__V1__Watched *in, struct control_watched *ret)
+{
+	*ret = (struct control_watched){.processes = in->processes, .windows = in->windows};
+	if (!take_id(in->id, ret->id))
+		return false;
+	if (in->last && !take_measured(in->last, &ret->last))
+		ret->last = (struct control_measured){};
+	for (size_t i = 0; i < in->n_fired && ret->n_fired < CONTROL_MAX_FIRED; i++)
+		if (take_measured(in->fired[i], &ret->fired[ret->n_fired]) &&
+		    *ret->fired[ret->n_fired].service)
+			ret->n_fired++;
+	return true;
+}
+
+static int take_all_watched(const Culprit__Control__V1__SyncRequest *in,
+			    struct control_request *ret)
+{
+	for (size_t i = 0; i < in->n_watched && ret->watched.n < CONTROL_MAX_WATCHES; i++) {
+		struct control_watched w;
+
+		if (take_watched(in->watched[i], &w) && vec_push(&ret->watched, w) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 static int take_request(const Culprit__Control__V1__SyncRequest *in, struct control_request *ret)
 {
 	take_text(in->host, ret->host, sizeof(ret->host));
@@ -135,7 +185,10 @@ static int take_request(const Culprit__Control__V1__SyncRequest *in, struct cont
 		if (take_kept(in->kept[i], &k) && vec_push(&ret->kept, k) < 0)
 			return -ENOMEM;
 	}
-	return 0;
+	take_settings(in->settings, &ret->settings);
+	ret->takes_settings = in->takes_settings;
+	take_text(in->settings_reason, ret->settings_reason, sizeof(ret->settings_reason));
+	return take_all_watched(in, ret);
 }
 
 int control_request_decode(const u8 *data, size_t n, struct control_request *ret,
@@ -189,6 +242,24 @@ static bool take_keep(const Culprit__Control__V1__Keep *in, struct control_keep 
 	return true;
 }
 
+static bool take_watch(const Culprit__Control__V1__Watch *in, struct control_watch *ret)
+{
+	u32 quantity = 0;
+
+	*ret = (struct control_watch){.threshold = in->threshold,
+				      .window_ms = in->window_ms,
+				      .count = in->count,
+				      .of = in->of};
+	if (!take_id(in->id, ret->id) || strlen(in->service) >= sizeof(ret->service) ||
+	    !take_value((int)in->quantity, CONTROL_QUANTITY_N, &quantity) ||
+	    !(in->threshold > 0 && in->threshold < 1e15) || in->window_ms < CONTROL_MIN_WINDOW_MS ||
+	    !in->count || in->count > in->of || in->of > CONTROL_MAX_WINDOWS)
+		return false;
+	ret->quantity = (enum control_quantity)quantity;
+	take_text(in->service, ret->service, sizeof(ret->service));
+	return *ret->service;
+}
+
 static int take_response(const Culprit__Control__V1__SyncResponse *in, struct control_response *ret)
 {
 	ret->cursor = in->cursor;
@@ -205,6 +276,13 @@ static int take_response(const Culprit__Control__V1__SyncResponse *in, struct co
 		if (take_keep(in->keeps[i], &k) && vec_push(&ret->keeps, k) < 0)
 			return -ENOMEM;
 	}
+	for (size_t i = 0; i < in->n_watches && ret->watches.n < CONTROL_MAX_WATCHES; i++) {
+		struct control_watch w;
+
+		if (take_watch(in->watches[i], &w) && vec_push(&ret->watches, w) < 0)
+			return -ENOMEM;
+	}
+	take_settings(in->settings, &ret->settings);
 	return 0;
 }
 

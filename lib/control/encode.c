@@ -73,12 +73,51 @@ static void put_kept(const struct control_kept *k, Culprit__Control__V1__Kept *o
 	out->samples = k->samples;
 }
 
+static void put_settings(const struct control_settings *s, Culprit__Control__V1__Settings *out)
+{
+	*out = (Culprit__Control__V1__Settings)CULPRIT__CONTROL__V1__SETTINGS__INIT;
+	out->hz = s->hz;
+	out->budget_percent = s->budget_percent;
+	out->off_cpu = s->off_cpu;
+}
+
+static void put_measured(const struct control_measured *m, Culprit__Control__V1__Measured *out)
+{
+	*out = (Culprit__Control__V1__Measured)CULPRIT__CONTROL__V1__MEASURED__INIT;
+	out->at_ms = m->at_ms;
+	out->value = m->value;
+	out->over = m->over;
+	out->pid = m->pid;
+	out->comm = text(m->comm);
+	out->service = text(m->service);
+}
+
+static int put_watched(struct arena *a, const struct control_watched *w,
+		       Culprit__Control__V1__Watched *out)
+{
+	*out = (Culprit__Control__V1__Watched)CULPRIT__CONTROL__V1__WATCHED__INIT;
+	out->id = text(w->id);
+	out->processes = w->processes;
+	out->windows = w->windows;
+	out->last = arena_calloc(a, 1, sizeof(*out->last));
+	out->n_fired = MIN(w->n_fired, (u32)CONTROL_MAX_FIRED);
+	out->fired = (void *)list(a, out->n_fired, sizeof(**out->fired));
+	if (!out->last || !out->fired)
+		return -ENOMEM;
+	put_measured(&w->last, out->last);
+	for (size_t i = 0; i < out->n_fired; i++)
+		put_measured(&w->fired[i], out->fired[i]);
+	return 0;
+}
+
 int control_request_encode(const struct control_request *r, struct str *out)
 {
 	_cleanup_arena_ struct arena a = ARENA_INIT(ARENA_BYTES);
 	Culprit__Control__V1__SyncRequest m = CULPRIT__CONTROL__V1__SYNC_REQUEST__INIT;
+	Culprit__Control__V1__Settings settings;
 
-	if (r->tasks.n > CONTROL_MAX_TASKS || r->kept.n > CONTROL_MAX_KEEPS)
+	if (r->tasks.n > CONTROL_MAX_TASKS || r->kept.n > CONTROL_MAX_KEEPS ||
+	    r->watched.n > CONTROL_MAX_WATCHES)
 		return -E2BIG;
 	m.host = text(r->host);
 	m.host_id = text(r->host_id);
@@ -89,8 +128,17 @@ int control_request_encode(const struct control_request *r, struct str *out)
 	m.tasks = (void *)list(&a, m.n_tasks, sizeof(**m.tasks));
 	m.n_kept = r->kept.n;
 	m.kept = (void *)list(&a, m.n_kept, sizeof(**m.kept));
-	if (!m.tasks || !m.kept)
+	m.n_watched = r->watched.n;
+	m.watched = (void *)list(&a, m.n_watched, sizeof(**m.watched));
+	if (!m.tasks || !m.kept || !m.watched)
 		return -ENOMEM;
+	put_settings(&r->settings, &settings);
+	m.settings = &settings;
+	m.takes_settings = r->takes_settings;
+	m.settings_reason = text(r->settings_reason);
+	for (size_t i = 0; i < m.n_watched; i++)
+		if (put_watched(&a, &r->watched.data[i], m.watched[i]) < 0)
+			return -ENOMEM;
 	for (size_t i = 0; i < m.n_tasks; i++)
 		put_report(&r->tasks.data[i], m.tasks[i]);
 	for (size_t i = 0; i < m.n_kept; i++)
@@ -125,12 +173,26 @@ static void put_keep(const struct control_keep *k, Culprit__Control__V1__Keep *o
 	out->reason = (Culprit__Control__V1__Reason)(k->reason + 1);
 }
 
+static void put_watch(const struct control_watch *w, Culprit__Control__V1__Watch *out)
+{
+	*out = (Culprit__Control__V1__Watch)CULPRIT__CONTROL__V1__WATCH__INIT;
+	out->id = text(w->id);
+	out->service = text(w->service);
+	out->quantity = (Culprit__Control__V1__Quantity)(w->quantity + 1);
+	out->threshold = w->threshold;
+	out->window_ms = w->window_ms;
+	out->count = w->count;
+	out->of = w->of;
+}
+
 int control_response_encode(const struct control_response *r, struct str *out)
 {
 	_cleanup_arena_ struct arena a = ARENA_INIT(ARENA_BYTES);
 	Culprit__Control__V1__SyncResponse m = CULPRIT__CONTROL__V1__SYNC_RESPONSE__INIT;
+	Culprit__Control__V1__Settings settings;
 
-	if (r->tasks.n > CONTROL_MAX_TASKS || r->keeps.n > CONTROL_MAX_KEEPS)
+	if (r->tasks.n > CONTROL_MAX_TASKS || r->keeps.n > CONTROL_MAX_KEEPS ||
+	    r->watches.n > CONTROL_MAX_WATCHES)
 		return -E2BIG;
 	m.cursor = r->cursor;
 	m.next_ms = r->next_ms;
@@ -138,8 +200,14 @@ int control_response_encode(const struct control_response *r, struct str *out)
 	m.tasks = (void *)list(&a, m.n_tasks, sizeof(**m.tasks));
 	m.n_keeps = r->keeps.n;
 	m.keeps = (void *)list(&a, m.n_keeps, sizeof(**m.keeps));
-	if (!m.tasks || !m.keeps)
+	m.n_watches = r->watches.n;
+	m.watches = (void *)list(&a, m.n_watches, sizeof(**m.watches));
+	if (!m.tasks || !m.keeps || !m.watches)
 		return -ENOMEM;
+	put_settings(&r->settings, &settings);
+	m.settings = &settings;
+	for (size_t i = 0; i < m.n_watches; i++)
+		put_watch(&r->watches.data[i], m.watches[i]);
 	for (size_t i = 0; i < m.n_tasks; i++)
 		put_task(&r->tasks.data[i], m.tasks[i]);
 	for (size_t i = 0; i < m.n_keeps; i++)

@@ -202,6 +202,116 @@ Test(control, every_value_comes_back)
 
 /* ---- limits ---- */
 
+Test(control, what_policies_measure_comes_back)
+{
+	_cleanup_control_request_ struct control_request a = {.host = "h",
+							      .settings = {19, 0.5, 2},
+							      .takes_settings = true,
+							      .settings_reason = "at most 50 Hz"},
+							 b;
+	_cleanup_control_response_ struct control_response c = {.next_ms = 1,
+								.settings = {97, 0.25, 1}},
+							   d;
+	struct control_measured m = {.at_ms = 1700000000000,
+				     .value = 187.5,
+				     .over = 3,
+				     .pid = 42,
+				     .comm = "java",
+				     .service = "shop"};
+	struct control_watched w = {.id = "p-1",
+				    .processes = 2,
+				    .windows = 9,
+				    .last = m,
+				    .n_fired = 2,
+				    .fired = {m, m}};
+	struct control_watch asked = {.id = "p-1",
+				      .service = "*",
+				      .quantity = CONTROL_QUANTITY_LOAD,
+				      .threshold = 1.5,
+				      .window_ms = 1000,
+				      .count = 2,
+				      .of = 3};
+	_cleanup_str_ struct str s = {}, t = {};
+
+	w.last.value = 3;
+	cr_assert_eq(vec_push(&a.watched, w), 0);
+	cr_assert_eq(control_request_encode(&a, &s), 0);
+	read_request(&s, &b);
+	cr_expect(b.settings.hz == 19 && b.settings.budget_percent == 0.5 &&
+		  b.settings.off_cpu == 2 && b.takes_settings);
+	cr_expect_str_eq(b.settings_reason, "at most 50 Hz");
+	cr_assert_eq(b.watched.n, 1);
+	cr_expect_str_eq(b.watched.data->id, "p-1");
+	cr_expect(b.watched.data->processes == 2 && b.watched.data->windows == 9);
+	cr_expect_eq(b.watched.data->last.value, 3);
+	cr_assert_eq(b.watched.data->n_fired, 2);
+	cr_expect_eq(b.watched.data->fired[1].value, 187.5);
+	cr_expect(b.watched.data->fired[1].at_ms == m.at_ms && b.watched.data->fired[1].over == 3);
+	cr_expect_eq(b.watched.data->fired[1].pid, 42);
+	cr_expect_str_eq(b.watched.data->fired[1].comm, "java");
+	cr_expect_str_eq(b.watched.data->fired[1].service, "shop");
+
+	cr_assert_eq(vec_push(&c.watches, asked), 0);
+	cr_assert_eq(control_response_encode(&c, &t), 0);
+	read_response(&t, &d);
+	cr_expect(d.settings.hz == 97 && d.settings.budget_percent == 0.25 &&
+		  d.settings.off_cpu == 1);
+	cr_assert_eq(d.watches.n, 1);
+	cr_expect_str_eq(d.watches.data->id, "p-1");
+	cr_expect_str_eq(d.watches.data->service, "*");
+	cr_expect(d.watches.data->quantity == CONTROL_QUANTITY_LOAD &&
+		  d.watches.data->threshold == 1.5 && d.watches.data->window_ms == 1000);
+	cr_expect(d.watches.data->count == 2 && d.watches.data->of == 3);
+}
+
+/* An agent would measure without an end, or compare with nothing. */
+Test(control, odd_watches_are_left_out)
+{
+	static const struct control_watch good = {.id = "p",
+						  .service = "shop",
+						  .threshold = 1,
+						  .window_ms = 1000,
+						  .count = 1,
+						  .of = 60};
+	struct control_watch odd[] = {good, good, good, good, good, good, good, good};
+	_cleanup_control_response_ struct control_response a = {.next_ms = 1,
+								.settings = {1001, 1000, 3}},
+							   b;
+	_cleanup_str_ struct str s = {};
+
+	odd[0].window_ms = 999;
+	odd[1].count = 0;
+	odd[2].of = 61;
+	odd[3].count = 61;
+	odd[4].threshold = 0;
+	odd[5].threshold = 0.0 / 0.0;
+	odd[6].service[0] = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(odd); i++)
+		cr_assert_eq(vec_push(&a.watches, odd[i]), 0);
+	cr_assert_eq(control_response_encode(&a, &s), 0);
+	read_response(&s, &b);
+	cr_expect_eq(b.watches.n, 1);
+	cr_expect(!b.settings.hz && !b.settings.off_cpu && b.settings.budget_percent == 0);
+}
+
+static void add_longest_watches(struct control_request *q, struct control_response *a)
+{
+	struct control_watch asked = {.threshold = 1e14, .window_ms = ~0u, .count = 60, .of = 60};
+	struct control_watched w = {.processes = ~0u, .windows = ~0ULL};
+	struct control_measured m = {.at_ms = ~0ULL, .value = 1e14, .over = ~0u, .pid = ~0u};
+
+	memset(asked.id, 'i', sizeof(asked.id) - 1);
+	memset(asked.service, 's', sizeof(asked.service) - 1);
+	memcpy(w.id, asked.id, sizeof(w.id));
+	memset(m.comm, 'c', sizeof(m.comm) - 1);
+	memcpy(m.service, asked.service, sizeof(m.service));
+	w.last = m;
+	for (; w.n_fired < CONTROL_MAX_FIRED; w.n_fired++)
+		w.fired[w.n_fired] = m;
+	for (u32 i = 0; i < CONTROL_MAX_WATCHES; i++)
+		cr_assert(vec_push(&q->watched, w) == 0 && vec_push(&a->watches, asked) == 0);
+}
+
 Test(control, longest_lists_fit_into_a_message)
 {
 	_cleanup_control_request_ struct control_request a = {}, b;
@@ -230,10 +340,14 @@ Test(control, longest_lists_fit_into_a_message)
 		cr_assert(vec_push(&a.tasks, report) == 0 && vec_push(&c.tasks, task) == 0);
 	for (u32 i = 0; i < CONTROL_MAX_KEEPS; i++)
 		cr_assert(vec_push(&a.kept, kept) == 0 && vec_push(&c.keeps, keep) == 0);
+	add_longest_watches(&a, &c);
 	cr_assert_eq(control_request_encode(&a, &s), 0);
 	cr_assert_eq(control_response_encode(&c, &t), 0);
 	read_request(&s, &b);
 	read_response(&t, &d);
+	cr_expect_eq(b.watched.n, CONTROL_MAX_WATCHES);
+	cr_expect_eq(d.watches.n, CONTROL_MAX_WATCHES);
+	cr_expect_eq(b.watched.data[CONTROL_MAX_WATCHES - 1].n_fired, CONTROL_MAX_FIRED);
 	cr_expect_eq(b.tasks.n, CONTROL_MAX_TASKS);
 	cr_expect_eq(b.kept.n, CONTROL_MAX_KEEPS);
 	cr_expect_eq(d.tasks.n, CONTROL_MAX_TASKS);
