@@ -63,7 +63,7 @@ static void name_asker(struct agent *a)
 
 	identities_host(a->identities, "host.name", host, sizeof(host));
 	identities_host(a->identities, "host.id", host_id, sizeof(host_id));
-	control_client_begin(a->asks, a->capture, host, host_id);
+	control_client_begin(a->asks, a->capture, a->watch, host, host_id);
 }
 
 int agent_set_labels(struct agent *a, const struct agent_options *o, struct diag *reterr_diag)
@@ -163,8 +163,10 @@ static int start_capture(struct agent *a, struct diag *reterr_diag)
 		.take = send_profile,
 		.arg = a,
 	};
-	int r = capture_create(&c, reterr_diag, &a->capture);
+	int r = watch_create(a->identities, reterr_diag, &a->watch);
 
+	if (r == 0)
+		r = capture_create(&c, reterr_diag, &a->capture);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot wait for tasks: %s", strerror(-r));
 	name_asker(a);
@@ -206,6 +208,8 @@ static int start_threads(struct agent *a, struct diag *reterr_diag)
 	if (r == 0)
 		r = agent_open_recording(a, &a->options, reterr_diag, &a->recording);
 	if (r == 0)
+		agent_tell_settings(a);
+	if (r == 0)
 		r = start_capture(a, reterr_diag);
 	return r < 0 ? r : start_run(a, reterr_diag);
 }
@@ -217,7 +221,7 @@ int agent_create(const struct agent_options *o, struct diag *reterr_diag, struct
 
 	if (!a)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
-	a->options = *o;
+	a->options = a->own = *o;
 	budget_init(&a->budget, agent_memory_limit(o));
 	/*
 	 * Large blocks, such as ELF sections, are mapped, so that free() returns them to the
@@ -254,6 +258,7 @@ void agent_destroy(struct agent *a)
 	/* From here on nobody calls capture, and then nobody sends. */
 	control_client_end(a->asks);
 	capture_destroy(a->capture);
+	watch_destroy(a->watch);
 	if (a->exporters)
 		exporters_destroy(a->exporters, DRAIN_MS);
 	control_client_destroy(a->asks);

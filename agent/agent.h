@@ -99,6 +99,9 @@ struct agent_options {
 	u64 spool_mb;	       /* limit of each spool; 0: 64 */
 	bool no_symbols;       /* as symbolizer_options.leave_files */
 	bool no_tasks;	       /* destinations are not asked for tasks */
+	/* What destinations set about sampling is not done, or at most at this rate (0: 200). */
+	bool no_remote_settings;
+	u64 max_remote_hz;
 	const char *labels;    /* attributes of all data: NAME=VALUE,...; or NULL */
 	const char *host_root; /* where the host's / is mounted; NULL: it is / */
 	double period_s;       /* time that a profile covers; 0: 5 */

@@ -9,6 +9,7 @@
 #include "agent/client/client.h"
 #include "agent/recent.h"
 #include "agent/run/run.h"
+#include "agent/watch/watch.h"
 #include "base/budget.h"
 
 #define AGENT_MAX_EXPORTS 16
@@ -41,21 +42,26 @@ int recording_open(const struct recording_options *o, const struct recording_lim
  * reads `options` and writes `next`, `error` and `diag` while `preparing`.
  */
 struct agent {
-	struct agent_options options;
+	struct agent_options options;	     /* in effect */
+	struct agent_options own;	     /* before what a server has set */
+	struct control_settings set;	     /* by a server: in effect, or refused */
+	char set_reason[CONTROL_TEXT_BYTES]; /* why they are not in effect as they were set */
 	struct agent_control control;
-	struct recording *recording;   /* owned, as the next five */
+	struct recording *recording;   /* owned, as the next six */
 	struct identities *identities; /* thread-safe, as the next three */
 	struct exporters *exporters;
 	struct control_client *asks; /* the destinations for tasks */
 	struct capture *capture;
+	struct watch *watch;
 	struct run *run;
 	struct budget budget; /* the memory limit of the process */
 
 	/* agent/reload.c */
-	struct agent_options next_options;
+	struct agent_options next_options, next_own;
 	struct recording *next; /* owned; NULL: sampling does not change */
 	struct recording *old;	/* owned; destroyed once the run no longer uses it */
 	pthread_t thread;
+	bool by_server; /* not the configuration: what a server set has changed */
 	bool preparing; /* the thread runs, or is to be joined */
 	bool prepared;	/* atomic: the thread is done */
 	int error;	/* of the thread */
@@ -74,6 +80,15 @@ int agent_open_exporters(struct agent *a, const struct agent_options *o, struct 
 int agent_set_labels(struct agent *a, const struct agent_options *o, struct diag *reterr_diag);
 /* The options that agent/run can change while it runs. */
 struct run_change agent_run_change(const struct agent_options *o);
+
+/* ---- settings.c: what a server sets ---- */
+
+/* What servers have set now is not what the agent has looked at. */
+bool agent_has_new_settings(const struct agent *a);
+/* The options with what a server has set, as far as they allow it; notes why not. */
+struct agent_options agent_with_settings(struct agent *a, const struct agent_options *own);
+/* Tells servers what is in effect. */
+void agent_tell_settings(struct agent *a);
 
 /* For run_options.each: asks for a reload, starts it, and applies one that is prepared. */
 void agent_follow_reload(void *agent);

@@ -5,6 +5,8 @@
  *
  *	agent_control.reload() ─→ new options ─→ thread: a second recording, if the sampling
  *	options changed; new exporters; the second recording starts ─→ the reader switches to it
+ *
+ * The same happens when a server has set something else (agent/settings.c), with the own options.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -31,6 +33,15 @@ static bool same_recording(const struct agent_options *x, const struct agent_opt
 	       str_same(a->cache_dir, b->cache_dir) && x->no_symbols == y->no_symbols;
 }
 
+static int prepare_exporters(struct agent *a)
+{
+	int r = agent_set_labels(a, &a->next_options, &a->diag);
+
+	if (r == 0)
+		r = agent_open_exporters(a, &a->next_options, &a->diag);
+	return r;
+}
+
 static int prepare_reload(struct agent *a)
 {
 	const struct agent_options *o = &a->next_options;
@@ -38,17 +49,15 @@ static int prepare_reload(struct agent *a)
 
 	if (!same_recording(o, &a->options))
 		r = agent_open_recording(a, o, &a->diag, &a->next);
-	if (r == 0)
-		r = agent_set_labels(a, o, &a->diag);
-	if (r == 0)
-		r = agent_open_exporters(a, o, &a->diag);
+	if (r == 0 && !a->by_server)
+		r = prepare_exporters(a);
 	if (r == 0 && a->next) {
 		r = recording_start(a->next, &a->diag);
 		/* These exporters could be opened before. */
-		if (r < 0)
+		if (r < 0 && !a->by_server)
 			(void)agent_open_exporters(a, &a->options, NULL);
 	}
-	if (r < 0)
+	if (r < 0 && !a->by_server)
 		(void)agent_set_labels(a, &a->options, NULL);
 	return r;
 }
@@ -74,9 +83,13 @@ static void begin_reload(struct agent *a)
 {
 	int r;
 
-	a->next_options = (struct agent_options){};
-	r = a->control.reload(a->control.userdata, &a->next_options);
-	if (r > 0) {
+	a->next_own = (struct agent_options){};
+	r = a->control.reload(a->control.userdata, &a->next_own);
+	a->by_server = r == 0 && agent_has_new_settings(a);
+	if (a->by_server)
+		a->next_own = a->own;
+	if (r > 0 || a->by_server) {
+		a->next_options = agent_with_settings(a, &a->next_own);
 		a->prepared = false;
 		a->diag = (struct diag){};
 		r = thread_start(&a->thread, "reload", prepare_thread, a);
@@ -99,6 +112,15 @@ static void apply_reload(struct agent *a)
 	}
 	run_change(a->run, &c);
 	a->options = a->next_options;
+	a->own = a->next_own;
+	agent_tell_settings(a);
+	if (a->by_server) {
+		log_info("settings of a server: %llu Hz, %s waits%s%s",
+			 a->options.what.hz ? a->options.what.hz : (u64)AGENT_DEFAULT_HZ,
+			 a->options.no_off_cpu ? "without" : "with", *a->set_reason ? "; " : "",
+			 a->set_reason);
+		return;
+	}
 	__atomic_add_fetch(&a->n_reloads, 1, __ATOMIC_RELAXED);
 	log_info("configuration reloaded");
 }
@@ -119,6 +141,12 @@ static void end_reload(struct agent *a)
 	}
 	log_err("%s", a->diag.text);
 	discard_next(a);
+	if (a->by_server) {
+		log_warn("the settings of a server are not done");
+		snprintf(a->set_reason, sizeof(a->set_reason), "%s", a->diag.text);
+		agent_tell_settings(a);
+		return;
+	}
 	refuse_reload(a);
 }
 

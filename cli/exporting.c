@@ -26,6 +26,12 @@ const struct option exporting_options[] = {
 	OPTION_FLAG("no-tasks", 0, A, no_tasks,
 		    "do not ask destinations that are culprit servers for tasks, which profile\n"
 		    "slow requests of a service in detail"),
+	OPTION_FLAG(
+		"no-remote-settings", 0, A, no_remote_settings,
+		"do not let destinations that are culprit servers set the rate, the budget, or\n"
+		"whether waits are sampled (culprit ctl agent)"),
+	OPTION_U64("max-remote-frequency", 0, "HZ", A, max_remote_hz, 1, 1000,
+		   "let them set at most this rate (default 200)"),
 	OPTION_STRING("labels", 0, "NAME=VALUE,...", A, labels,
 		      "add these attributes to all exported data"),
 	OPTION_STRING("host-root", 0, "DIR", A, host_root,

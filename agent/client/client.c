@@ -37,12 +37,13 @@ enum server_state {
 struct server {
 	char *url; /* owned; NULL: this place is free */
 	enum server_state state;
-	bool asking;	 /* a question is under way */
-	size_t n_kept;	 /* outcomes in it */
-	u64 cursor;	 /* of the last answer that was taken in */
-	u32 wait_ms;	 /* interval after the next failure */
-	u64 answered_ms; /* CLOCK_MONOTONIC; 0: never */
-	u32 tasks;	 /* that it has given */
+	bool asking;			  /* a question is under way */
+	size_t n_kept;			  /* outcomes in it */
+	u64 cursor;			  /* of the last answer that was taken in */
+	u32 wait_ms;			  /* interval after the next failure */
+	u64 answered_ms;		  /* CLOCK_MONOTONIC; 0: never */
+	u32 tasks;			  /* that it has given */
+	struct control_settings settings; /* that it has set */
 	u64 questions, answers, failures, keeps;
 };
 
@@ -51,7 +52,11 @@ struct control_client {
 	u64 started_ms;
 	pthread_mutex_t lock;	 /* of all fields below */
 	struct capture *capture; /* borrowed; NULL: nobody is asked */
+	struct watch *watch;	 /* borrowed; there if `capture` is */
 	char host[CONTROL_TEXT_BYTES], host_id[CONTROL_TEXT_BYTES];
+	struct control_settings in_force;
+	bool takes_settings;
+	char settings_reason[CONTROL_TEXT_BYTES];
 	struct server servers[CAPTURE_MAX_SERVERS];
 };
 
@@ -86,8 +91,10 @@ static struct server *add_server(struct control_client *c, const char *url)
 
 static void forget_server(struct control_client *c, struct server *s)
 {
-	if (c->capture)
+	if (c->capture) {
 		capture_forget_server(c->capture, number_of(c, s));
+		(void)watch_set(c->watch, number_of(c, s), NULL, 0);
+	}
 	free(s->url);
 	*s = (struct server){};
 }
@@ -102,7 +109,12 @@ static int ask_locked(struct control_client *c, struct server *s, struct str *ou
 
 	memcpy(q.host, c->host, sizeof(q.host));
 	memcpy(q.host_id, c->host_id, sizeof(q.host_id));
+	q.settings = c->in_force;
+	q.takes_settings = c->takes_settings;
+	memcpy(q.settings_reason, c->settings_reason, sizeof(q.settings_reason));
 	r = capture_report(c->capture, number_of(c, s), &q);
+	if (r == 0)
+		r = watch_report(c->watch, number_of(c, s), &q);
 	if (r == 0)
 		r = control_request_encode(&q, out);
 	if (r < 0)
@@ -137,7 +149,12 @@ static int question(void *client, const char *url, struct str *out)
 /* Its tasks can reach no decision without it. */
 static void end_tasks_if_away(struct control_client *c, struct server *s)
 {
-	if (!s->tasks || now_ms() - s->answered_ms < AWAY_MS)
+	if (now_ms() - s->answered_ms < AWAY_MS)
+		return;
+	if (c->capture)
+		(void)watch_set(c->watch, number_of(c, s), NULL, 0);
+	s->settings = (struct control_settings){};
+	if (!s->tasks)
 		return;
 	if (c->capture && capture_set_tasks(c->capture, number_of(c, s), NULL, 0) < 0)
 		return;
@@ -181,6 +198,10 @@ static int take_response(struct control_client *c, struct server *s,
 	int e;
 
 	capture_answered(c->capture, number, s->n_kept);
+	watch_answered(c->watch, number);
+	e = watch_set(c->watch, number, r->watches.data, r->watches.n);
+	if (e < 0)
+		return e;
 	e = capture_set_tasks(c->capture, number, r->tasks.data, r->tasks.n);
 	if (e < 0)
 		return e;
@@ -189,6 +210,7 @@ static int take_response(struct control_client *c, struct server *s,
 	if (e < 0)
 		return e;
 	s->keeps += r->keeps.n;
+	s->settings = r->settings;
 	s->cursor = r->cursor;
 	return 0;
 }
@@ -239,6 +261,35 @@ static u32 answer(void *client, const char *url, const struct export_answer *a)
 	return wait;
 }
 
+/* ---- settings ---- */
+
+static bool sets_any(const struct control_settings *s)
+{
+	return s->hz || s->budget_percent > 0 || s->off_cpu;
+}
+
+struct control_settings control_client_settings(struct control_client *c)
+{
+	struct control_settings ret = {};
+
+	pthread_mutex_lock(&c->lock);
+	for (size_t i = ARRAY_SIZE(c->servers); i; i--)
+		if (c->servers[i - 1].url && sets_any(&c->servers[i - 1].settings))
+			ret = c->servers[i - 1].settings;
+	pthread_mutex_unlock(&c->lock);
+	return ret;
+}
+
+void control_client_in_force(struct control_client *c, const struct control_settings *s,
+			     bool takes_settings, const char *reason)
+{
+	pthread_mutex_lock(&c->lock);
+	c->in_force = *s;
+	c->takes_settings = takes_settings;
+	snprintf(c->settings_reason, sizeof(c->settings_reason), "%s", reason);
+	pthread_mutex_unlock(&c->lock);
+}
+
 /* ---- life ---- */
 
 int control_client_create(struct control_client **ret)
@@ -269,11 +320,12 @@ const struct export_asking *control_client_asking(const struct control_client *c
 	return &c->asking;
 }
 
-void control_client_begin(struct control_client *c, struct capture *capture, const char *host,
-			  const char *host_id)
+void control_client_begin(struct control_client *c, struct capture *capture, struct watch *watch,
+			  const char *host, const char *host_id)
 {
 	pthread_mutex_lock(&c->lock);
 	c->capture = capture;
+	c->watch = watch;
 	snprintf(c->host, sizeof(c->host), "%s", host);
 	snprintf(c->host_id, sizeof(c->host_id), "%s", host_id);
 	pthread_mutex_unlock(&c->lock);

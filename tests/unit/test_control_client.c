@@ -38,6 +38,7 @@ struct place {
 static struct place places[CAPTURE_MAX_SERVERS];
 static int set_error, keep_error, report_error;
 static struct capture *const some_capture = (struct capture *)&places;
+static struct watch *some_watch;
 
 int __wrap_capture_set_tasks(struct capture *c, u32 server, const struct control_task *t, size_t n);
 int __wrap_capture_keep(struct capture *c, u32 server, const struct control_keep *k, size_t n);
@@ -94,12 +95,19 @@ void __wrap_capture_forget_server(struct capture *c, u32 server)
 
 /* ---- questions and answers ---- */
 
+static void begin(struct control_client *c, const char *host, const char *host_id)
+{
+	if (!some_watch)
+		cr_assert_eq(watch_create(NULL, NULL, &some_watch), 0);
+	control_client_begin(c, some_capture, some_watch, host, host_id);
+}
+
 static struct control_client *start(void)
 {
 	struct control_client *c = NULL;
 
 	cr_assert_eq(control_client_create(&c), 0);
-	control_client_begin(c, some_capture, "web-1", "0123");
+	begin(c, "web-1", "0123");
 	return c;
 }
 
@@ -241,7 +249,7 @@ Test(control_client, nobody_is_asked_before_the_begin_and_after_the_end)
 
 	cr_assert_eq(control_client_create(&c), 0);
 	cr_expect_eq(ask(c, A, &q), -EAGAIN);
-	control_client_begin(c, some_capture, "h", "");
+	begin(c, "h", "");
 	cr_expect_eq(ask(c, A, &q), 0);
 	control_client_end(c);
 	answer_with(c, A, 1, 2000, 1, 1);
