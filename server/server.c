@@ -23,6 +23,8 @@ struct server {
 	struct store *store;
 	struct symstore *symbols; /* or NULL */
 	struct tasks *tasks;
+	struct policies *policies;
+	struct settings *agent_settings;
 	struct ingest *ingest;
 	struct api *api;
 	struct net *net;
@@ -219,6 +221,7 @@ static void *maintain(void *arg)
 		quota_trim();
 		look_for_events(s);
 		tasks_tick(s->tasks);
+		policies_tick(s->policies);
 		if (look_at_clock(s, false, &now_ms))
 			r = store_maintain(s->store, now_ms, &d);
 		if (r == 0)
@@ -240,6 +243,7 @@ static void put_metrics(void *userdata, struct str *out)
 
 	net_metrics(s->net, out);
 	tasks_metrics(s->tasks, out);
+	policies_metrics(s->policies, out);
 	metrics_single(out, "culprit_clock_steps_total", "Steps of the clock of this machine.",
 		       atomic_load(&s->clock_steps));
 	if (s->metrics)
@@ -362,6 +366,7 @@ static int start_ingest(struct server *s, const struct server_options *o, struct
 	symbols.store = s->store;
 	ingest.clock = &s->clock;
 	ingest.tasks = s->tasks;
+	ingest.policies = s->policies;
 	ingest.max_age_ms = store_max_age_s(&o->store_options) * 1000;
 	r = symbols.dir ? symstore_create(&symbols, reterr_diag, &s->symbols) : 0;
 	if (r < 0)
@@ -404,11 +409,17 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	if (r == 0)
 		r = tasks_create(store_directory(o->store), reterr_diag, &s->tasks);
 	if (r == 0)
+		r = policies_create(store_directory(o->store), s->tasks, reterr_diag, &s->policies);
+	if (r == 0)
+		r = settings_create(store_directory(o->store), reterr_diag, &s->agent_settings);
+	if (r == 0)
 		r = start_ingest(s, o, reterr_diag);
 	a.store = s->store;
 	a.symbols = s->symbols;
 	a.settings = s->settings_file;
 	a.tasks = s->tasks;
+	a.policies = s->policies;
+	a.agent_settings = s->agent_settings;
 	a.ingest = s->ingest;
 	if (r == 0)
 		r = api_create(&a, &s->api);
@@ -475,6 +486,8 @@ void server_stop(struct server *s, u32 timeout_ms)
 	net_destroy(s->net);
 	api_destroy(s->api);
 	ingest_destroy(s->ingest);
+	policies_destroy(s->policies);
+	settings_destroy(s->agent_settings);
 	tasks_destroy(s->tasks);
 	symstore_destroy(s->symbols);
 	stop_clock(s);

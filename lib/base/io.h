@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "base/str.h"
 #include "base/types.h"
 
 /* Writes all n bytes, across interruptions and partial writes. 0 or a negative errno. */
@@ -10,3 +11,8 @@ int io_write_all(int fd, const void *data, size_t n);
  * a negative errno.
  */
 int io_replace(const char *path, const void *data, size_t n);
+/*
+ * Appends a file, which no symbolic link may stand for. 0 or a negative errno; -EFBIG: it has more
+ * than max bytes, or there is no memory.
+ */
+int io_read(const char *path, size_t max, struct str *ret);

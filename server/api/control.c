@@ -35,6 +35,10 @@ int api_sync(struct api *a, const u8 *data, size_t n, const char *host, struct s
 		r = check_host(host, &q, reterr_diag);
 	if (r == 0)
 		r = tasks_sync(a->o.tasks, &q, &answer, reterr_diag);
+	if (r == 0)
+		r = policies_sync(a->o.policies, &q, &answer);
+	if (r == 0)
+		settings_sync(a->o.agent_settings, &q, &answer);
 	return r < 0 ? r : control_response_encode(&answer, out);
 }
 

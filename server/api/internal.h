@@ -49,23 +49,25 @@ struct api_route {
 };
 
 /* Tables of routes, each ended by one without a path. */
-extern const struct api_route api_page_routes[];      /* page.c: the page and its payload */
-extern const struct api_route api_agent_routes[];     /* agents.c */
-extern const struct api_route api_source_routes[];    /* source.c */
-extern const struct api_route api_assembly_routes[];  /* assembly.c */
-extern const struct api_route api_view_routes[];      /* views.c: JSON */
-extern const struct api_route api_querier_routes[];   /* querier.c: Pyroscope's queries */
-extern const struct api_route api_pyroscope_routes[]; /* pyroscope.c: its older API */
-extern const struct api_route api_settings_routes[];  /* pyroscope_settings.c */
-extern const struct api_route api_input_routes[];     /* input.c: ingest */
-extern const struct api_route api_control_routes[];   /* control.c: agents ask for tasks */
-extern const struct api_route api_symbol_routes[];    /* symbols.c: debug files */
-extern const struct api_route api_cost_routes[];      /* cost.c */
-extern const struct api_route api_lane_routes[];      /* lanes.c */
-extern const struct api_route api_slow_routes[];      /* slow.c */
-extern const struct api_route api_trace_routes[];     /* traces.c: spans */
-extern const struct api_route api_analysis_routes[];  /* analysis.c */
-extern const struct api_route api_task_routes[];      /* tasks.c */
+extern const struct api_route api_page_routes[];	   /* page.c: the page and its payload */
+extern const struct api_route api_agent_routes[];	   /* agents.c */
+extern const struct api_route api_source_routes[];	   /* source.c */
+extern const struct api_route api_assembly_routes[];	   /* assembly.c */
+extern const struct api_route api_view_routes[];	   /* views.c: JSON */
+extern const struct api_route api_querier_routes[];	   /* querier.c: Pyroscope's queries */
+extern const struct api_route api_pyroscope_routes[];	   /* pyroscope.c: its older API */
+extern const struct api_route api_settings_routes[];	   /* pyroscope_settings.c */
+extern const struct api_route api_input_routes[];	   /* input.c: ingest */
+extern const struct api_route api_control_routes[];	   /* control.c: agents ask for tasks */
+extern const struct api_route api_symbol_routes[];	   /* symbols.c: debug files */
+extern const struct api_route api_cost_routes[];	   /* cost.c */
+extern const struct api_route api_lane_routes[];	   /* lanes.c */
+extern const struct api_route api_slow_routes[];	   /* slow.c */
+extern const struct api_route api_trace_routes[];	   /* traces.c: spans */
+extern const struct api_route api_analysis_routes[];	   /* analysis.c */
+extern const struct api_route api_task_routes[];	   /* tasks.c */
+extern const struct api_route api_policy_routes[];	   /* policies.c */
+extern const struct api_route api_agent_settings_routes[]; /* settings.c */
 
 /* Notes in the audit log that the sender did something to an object (audit.c). */
 void api_audit(struct api_call *c, const char *action, const char *object);

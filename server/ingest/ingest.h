@@ -15,6 +15,7 @@
 #include "base/types.h"
 #include "profile/profile.h"
 #include "server/ingest/agents.h"
+#include "server/policies/policies.h"
 #include "server/store/store.h"
 #include "server/tasks/tasks.h"
 
@@ -50,7 +51,8 @@ struct ingest_options {
 	struct clock_watch *clock; /* borrowed */
 	u64 max_age_ms, max_ahead_ms;
 	struct ingest_limits limits;
-	struct tasks *tasks; /* borrowed: see the spans of each request; or NULL */
+	struct tasks *tasks;	   /* borrowed: see the spans of each request; or NULL */
+	struct policies *policies; /* the same */
 	/* Called for each profile after it was written, in the thread of the request; or NULL. */
 	void (*written)(void *userdata, const struct profile *p);
 	void *userdata;

@@ -41,6 +41,9 @@ int ingest_write_spans(struct ingest *i, struct spans *spans, const u8 *token, c
 	/* Also if the store refuses them: the sender repeats them when it is too late. */
 	if (i->o.tasks)
 		tasks_see_spans(i->o.tasks, spans);
+	/* After the tasks: one that a policy adds now is not about the requests before it. */
+	if (i->o.policies)
+		policies_see_spans(i->o.policies, spans);
 	if (r == 0)
 		atomic_fetch_add(&i->spans, spans->spans.n);
 	return r;

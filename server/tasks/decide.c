@@ -18,7 +18,7 @@
 
 /* ---- what was seen before ---- */
 
-static bool was_seen(struct tasks *t, const struct span *s, u64 now_ms)
+bool task_was_seen(struct task_seen *t, const struct span *s, u64 now_ms)
 {
 	u8 ids[24];
 	u64 key;
@@ -26,18 +26,24 @@ static bool was_seen(struct tasks *t, const struct span *s, u64 now_ms)
 	memcpy(ids, s->trace_id, 16);
 	memcpy(ids + 16, s->span_id, 8);
 	key = hash_bytes(ids, sizeof(ids)) >> 1; /* not one of the table's own */
-	if (map_get(&t->seen, key) || map_get(&t->seen_before, key))
+	if (map_get(&t->now, key) || map_get(&t->before, key))
 		return true;
-	if (now_ms >= t->seen_until_ms || t->seen.n >= MAX_SEEN) {
-		struct map old = t->seen_before;
+	if (now_ms >= t->until_ms || t->now.n >= MAX_SEEN) {
+		struct map old = t->before;
 
 		map_clear(&old);
-		t->seen_before = t->seen;
-		t->seen = old;
-		t->seen_until_ms = now_ms + SEEN_MS;
+		t->before = t->now;
+		t->now = old;
+		t->until_ms = now_ms + SEEN_MS;
 	}
-	(void)map_put(&t->seen, key, 1);
+	(void)map_put(&t->now, key, 1);
 	return false;
+}
+
+void task_seen_deinit(struct task_seen *t)
+{
+	map_deinit(&t->now);
+	map_deinit(&t->before);
 }
 
 static void note_service(struct tasks *t, const char *name)
@@ -76,7 +82,7 @@ static int find_endpoint(struct task_entry *e, const char *name)
 
 	if (n && strtab_find(&e->names, name, n, &id))
 		return (int)id - 1;
-	matches = task_matches(e, name);
+	matches = task_pattern_match(e->info.spec.endpoint, e->regex, name);
 	if (matches < 0)
 		return matches;
 	is_new = n && e->names.n <= TASKS_MAX_ENDPOINTS - 2;
@@ -99,7 +105,7 @@ static int find_endpoint(struct task_entry *e, const char *name)
 
 /* ---- percentiles ---- */
 
-static u32 class_of(u64 ns)
+u32 task_class_of(u64 ns)
 {
 	u64 v = ns >> 10;
 	u32 e;
@@ -110,7 +116,7 @@ static u32 class_of(u64 ns)
 	return MIN(16 + (e - 4) * 16 + (u32)((v >> (e - 4)) & 15), TASK_CLASSES - 1u);
 }
 
-static u64 class_end(u32 c)
+u64 task_class_end(u32 c)
 {
 	if (c < 16)
 		return (c + 1ULL) << 10;
@@ -128,7 +134,7 @@ static void estimate(struct task_endpoint *p, const struct task_window *w, doubl
 	for (u32 c = 0; c < TASK_CLASSES; c++) {
 		below += w->classes[0][c] + w->classes[1][c];
 		if ((double)below * 100 >= percentile * (double)n) {
-			p->threshold_ns = class_end(c);
+			p->threshold_ns = task_class_end(c);
 			return;
 		}
 	}
@@ -159,7 +165,7 @@ static void learn(struct task_entry *e, u32 endpoint, u64 duration_ns, u64 now_m
 		w->window = window;
 		w->since = ESTIMATE_EVERY;
 	}
-	w->classes[0][class_of(duration_ns)]++;
+	w->classes[0][task_class_of(duration_ns)]++;
 	w->n[0]++;
 	if (++w->since >= ESTIMATE_EVERY) {
 		w->since = 0;
@@ -439,7 +445,7 @@ static void look_at_span(struct tasks *t, struct looking *all, size_t n, const s
 		if (!(span->flags & SPAN_ROOT))
 			continue;
 		if (!asked)
-			repeated = was_seen(t, span, now_ms);
+			repeated = task_was_seen(&t->seen, span, now_ms);
 		asked = true;
 		count(t, all[k].entry, look(t, all[k].entry, s, span, repeated, now_ms));
 	}

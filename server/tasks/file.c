@@ -394,6 +394,7 @@ static int read_task(json_t *o, const char *id, struct task_entry *e, struct dia
 	i->revision = (u32)number_of(o, "revision");
 	i->created_ms = number_of(o, "created");
 	COPY_TEXT(i->by, o, "by");
+	task_cause_read(json_object_get(o, "cause"), &i->cause);
 	i->start_ms = number_of(o, "start");
 	i->end_ms = number_of(o, "end");
 	i->cancelled_ms = number_of(o, "cancelled");
@@ -409,20 +410,6 @@ static int read_task(json_t *o, const char *id, struct task_entry *e, struct dia
 	return r;
 }
 
-static int read_text(const char *path, struct str *ret)
-{
-	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	char part[16384];
-	ssize_t n;
-
-	if (fd < 0)
-		return -errno;
-	while ((n = read(fd, part, sizeof(part))) > 0)
-		if (ret->n + (size_t)n > MAX_FILE_BYTES || str_append(ret, part, (size_t)n) < 0)
-			return -EFBIG;
-	return n < 0 ? -errno : 0;
-}
-
 static int load_file(struct tasks *t, const char *name)
 {
 	_cleanup_task_entry_ struct task_entry *e = NULL;
@@ -436,7 +423,7 @@ static int load_file(struct tasks *t, const char *name)
 		 name + strlen(PREFIX));
 	r = path_of(t, id, &path);
 	if (r == 0)
-		r = read_text(str_get(&path), &text);
+		r = io_read(str_get(&path), MAX_FILE_BYTES, &text);
 	if (r == 0)
 		r = json_read(str_get(&text), text.n, 0, &o, &d);
 	if (r == 0)

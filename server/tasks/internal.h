@@ -8,8 +8,6 @@
 #include "server/query/query.h"
 #include "server/tasks/tasks.h"
 
-/* The distribution of an endpoint's durations: classes of 1/16 of their value, from 1 us on. */
-#define TASK_CLASSES 800
 #define TASK_WINDOW_MS 300000
 
 struct task_window {
@@ -38,19 +36,12 @@ struct tasks {
 	u64 number;		       /* of the last decision */
 	u64 random;		       /* state of a generator */
 	u64 round;
-	/* Hashes of the entry spans of this and the last window of time, to know them again. */
-	struct map seen, seen_before;
-	u64 seen_until_ms;
+	struct task_seen seen;	/* entry spans */
 	struct strtab services; /* that spans came from, for a user who misspelt one */
 	struct map askers;	/* hash of host and id → when the agent last asked, in ms */
 	u64 asked_ms;		/* when any did; 0: none has */
 	u64 counts[TASK_COUNT_N], outcomes[TASK_OUTCOME_N], questions; /* since the start */
 };
-
-/* ---- spec.c ---- */
-
-/* 1 or 0; -ENOMEM. To be called within QUOTA_PAUSED. */
-int task_matches(const struct task_entry *e, const char *endpoint);
 
 /* ---- tasks.c; the caller holds the lock ---- */
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tasks as JSON: for the API, and with the same members in files. */
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/text.h"
 #include "server/tasks/internal.h"
 
-static void put_spec(struct json_writer *w, const struct task_spec *s)
+void task_spec_put(struct json_writer *w, const char *key, const struct task_spec *s)
 {
-	json_open_object(w, "spec");
+	json_open_object(w, key);
 	json_put_exact(w, "service", s->service);
 	json_put_exact(w, "endpoint", s->endpoint);
 	json_put_u64(w, "start", s->start_ms);
@@ -32,6 +33,51 @@ static void put_spec(struct json_writer *w, const struct task_spec *s)
 	json_put_u64(w, "max_per_agent", s->max_per_agent);
 	json_put_u64(w, "max_per_minute", s->max_per_minute);
 	json_close(w);
+}
+
+void task_cause_put(struct json_writer *w, const char *key, const struct task_cause *c)
+{
+	if (!c->policy[0]) {
+		json_put_null(w, key);
+		return;
+	}
+	json_open_object(w, key);
+	json_put_text(w, "policy", c->policy);
+	json_put_text(w, "cause", c->cause);
+	json_put_text(w, "unit", c->unit);
+	json_put_double(w, "value", c->value);
+	json_put_double(w, "threshold", c->threshold);
+	json_put_u64(w, "at", c->at_ms);
+	json_put_text(w, "host", c->host);
+	json_put_u64(w, "pid", c->pid);
+	json_put_text(w, "comm", c->comm);
+	json_put_exact(w, "endpoint", c->endpoint);
+	json_put_text(w, "text", c->text);
+	json_close(w);
+}
+
+static void copy_text(const json_t *o, const char *name, char *ret, size_t n)
+{
+	const char *text = json_string_value(json_object_get(o, name));
+
+	snprintf(ret, n, "%s", text ? text : "");
+}
+
+void task_cause_read(const json_t *o, struct task_cause *ret)
+{
+	*ret = (struct task_cause){
+		.value = json_number_value(json_object_get(o, "value")),
+		.threshold = json_number_value(json_object_get(o, "threshold")),
+		.at_ms = (u64)json_integer_value(json_object_get(o, "at")),
+		.pid = (u32)json_integer_value(json_object_get(o, "pid")),
+	};
+	copy_text(o, "policy", ret->policy, sizeof(ret->policy));
+	copy_text(o, "cause", ret->cause, sizeof(ret->cause));
+	copy_text(o, "unit", ret->unit, sizeof(ret->unit));
+	copy_text(o, "host", ret->host, sizeof(ret->host));
+	copy_text(o, "comm", ret->comm, sizeof(ret->comm));
+	copy_text(o, "endpoint", ret->endpoint, sizeof(ret->endpoint));
+	copy_text(o, "text", ret->text, sizeof(ret->text));
 }
 
 static void put_outcomes(struct json_writer *w, const char *key, const u64 n[TASK_OUTCOME_N])
@@ -116,9 +162,10 @@ void task_put(struct json_writer *w, const struct task_info *t, bool full)
 	json_put_text(w, "id", t->id);
 	json_put_u64(w, "revision", t->revision);
 	json_put_text(w, "state", task_state_name(task_state(t, clock_epoch_ms())));
-	put_spec(w, &t->spec);
+	task_spec_put(w, "spec", &t->spec);
 	json_put_u64(w, "created", t->created_ms);
 	json_put_text(w, "by", t->by);
+	task_cause_put(w, "cause", &t->cause);
 	json_put_u64(w, "start", t->start_ms);
 	json_put_u64(w, "end", t->end_ms);
 	json_put_u64(w, "cancelled", t->cancelled_ms);

@@ -5,9 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/closest.h"
+#include "base/members.h"
 #include "base/quota.h"
-#include "base/text.h"
 #include "server/tasks/internal.h"
 
 #define MAX_DURATION_MS (30 * 86400000ULL)
@@ -125,15 +124,14 @@ static int matches_expression(struct query_regex *x, const char *text)
 	return r == -ERANGE ? 0 : r;
 }
 
-int task_matches(const struct task_entry *e, const char *endpoint)
+int task_pattern_match(const char *pattern, struct query_regex *x, const char *endpoint)
 {
-	const char *wanted = e->info.spec.endpoint;
-
-	if (!*wanted)
+	if (!*pattern)
 		return true;
-	if (e->regex)
-		return matches_expression(e->regex, endpoint);
-	return strchr(wanted, '*') ? matches_wildcard(wanted, endpoint) : !strcmp(wanted, endpoint);
+	if (x)
+		return matches_expression(x, endpoint);
+	return strchr(pattern, '*') ? matches_wildcard(pattern, endpoint)
+				    : !strcmp(pattern, endpoint);
 }
 
 /* ---- from JSON ---- */
@@ -144,112 +142,21 @@ static const char *const members[] = {
 	"running",    "waiting",  "max_requests", "max_per_agent", "max_per_minute",
 };
 
-static int check_members(json_t *object, struct diag *reterr_diag)
-{
-	const char *name;
-	json_t *value;
-
-	json_object_foreach(object, name, value)
-	{
-		_cleanup_str_ struct str all = {};
-		size_t i = 0;
-
-		while (i < ARRAY_SIZE(members) && strcmp(members[i], name) != 0)
-			i++;
-		if (i < ARRAY_SIZE(members))
-			continue;
-		if (closest_append(&all, name, members, ARRAY_SIZE(members), 150) < 0)
-			return -ENOMEM;
-		return diag_set(reterr_diag, -EINVAL, "a task has no '%.30s'; it has %s", name,
-				str_get(&all));
-	}
-	return 0;
-}
-
-static int read_text(json_t *o, const char *name, char *ret, size_t room, struct diag *reterr_diag)
-{
-	json_t *v = json_object_get(o, name);
-	const char *text = json_string_value(v);
-
-	if (!v || json_is_null(v))
-		return 0;
-	if (!text || json_string_length(v) >= room || strlen(text) != json_string_length(v))
-		return diag_set(reterr_diag, -EINVAL, "%s: a text of at most %zu bytes", name,
-				room - 1);
-	for (const char *c = text; *c; c++)
-		if ((u8)*c < ' ' || *c == 0x7f)
-			return diag_set(reterr_diag, -EINVAL,
-					"%s: a text without control characters", name);
-	memcpy(ret, text, json_string_length(v) + 1);
-	return 0;
-}
-
-/* Members may be null, as if they were left out. */
-static int read_number(json_t *o, const char *name, double max, double *ret,
-		       struct diag *reterr_diag)
-{
-	json_t *v = json_object_get(o, name);
-	double x = json_number_value(v);
-
-	if (!v || json_is_null(v))
-		return -ENOENT;
-	if (!json_is_number(v) || !(x >= 0 && x <= max))
-		return diag_set(reterr_diag, -EINVAL, "%s: a number of 0 to %.0f", name, max);
-	*ret = x;
-	return 0;
-}
-
-static int read_u64(json_t *o, const char *name, u64 max, u64 *ret, struct diag *reterr_diag)
-{
-	double x;
-	int r = read_number(o, name, (double)max, &x, reterr_diag);
-
-	if (r == -ENOENT)
-		return 0;
-	if (r == 0 && x != floor(x))
-		r = diag_set(reterr_diag, -EINVAL, "%s: a whole number", name);
-	if (r == 0)
-		*ret = (u64)x;
-	return r;
-}
-
-static int read_u32(json_t *o, const char *name, u32 *ret, struct diag *reterr_diag)
-{
-	u64 x = *ret;
-	int r = read_u64(o, name, 1ULL << 31, &x, reterr_diag);
-
-	if (r == 0)
-		*ret = (u32)x;
-	return r;
-}
-
-static int read_flag(json_t *o, const char *name, bool *ret, struct diag *reterr_diag)
-{
-	json_t *v = json_object_get(o, name);
-
-	if (!v || json_is_null(v))
-		return 0;
-	if (!json_is_boolean(v))
-		return diag_set(reterr_diag, -EINVAL, "%s: true or false", name);
-	*ret = json_is_true(v);
-	return 0;
-}
-
 static int read_thresholds(json_t *o, struct task_spec *s, struct diag *reterr_diag)
 {
 	double ms = 0;
-	int r = read_number(o, "min_ms", 86400000, &ms, reterr_diag);
+	int r = members_number(o, "min_ms", 86400000, &ms, reterr_diag);
 
 	if (r == 0) {
 		s->has_min = true;
 		s->min_ns = (u64)llround(ms * 1e6);
 	}
 	if (r == 0 || r == -ENOENT)
-		r = read_number(o, "percentile", 100, &s->percentile, reterr_diag);
+		r = members_number(o, "percentile", 100, &s->percentile, reterr_diag);
 	if (r == 0 || r == -ENOENT)
-		r = read_number(o, "control", 1, &s->control, reterr_diag);
+		r = members_number(o, "control", 1, &s->control, reterr_diag);
 	if (r == 0 || r == -ENOENT)
-		r = read_flag(o, "errors", &s->errors, reterr_diag);
+		r = members_flag(o, "errors", &s->errors, reterr_diag);
 	return r;
 }
 
@@ -266,7 +173,7 @@ static int read_budgets(json_t *o, struct task_spec *s, struct diag *reterr_diag
 	int r = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(numbers) && r == 0; i++)
-		r = read_u32(o, numbers[i].name, numbers[i].to, reterr_diag);
+		r = members_u32(o, numbers[i].name, numbers[i].to, reterr_diag);
 	return r;
 }
 
@@ -278,23 +185,24 @@ int task_spec_read(json_t *object, struct task_spec *ret, struct diag *reterr_di
 	if (!json_is_object(object))
 		return diag_set(reterr_diag, -EINVAL,
 				"a task is an object: {\"service\": \"shop\"}");
-	r = check_members(object, reterr_diag);
+	r = members_check(object, members, ARRAY_SIZE(members), "a task", reterr_diag);
 	if (r == 0)
-		r = read_text(object, "service", s.service, sizeof(s.service), reterr_diag);
+		r = members_text(object, "service", s.service, sizeof(s.service), reterr_diag);
 	if (r == 0)
-		r = read_text(object, "endpoint", s.endpoint, sizeof(s.endpoint), reterr_diag);
+		r = members_text(object, "endpoint", s.endpoint, sizeof(s.endpoint), reterr_diag);
 	if (r == 0)
-		r = read_u64(object, "start", MAX_START_MS, &s.start_ms, reterr_diag);
+		r = members_u64(object, "start", MAX_START_MS, &s.start_ms, reterr_diag);
 	if (r == 0)
-		r = read_u64(object, "duration_ms", MAX_DURATION_MS, &s.duration_ms, reterr_diag);
+		r = members_u64(object, "duration_ms", MAX_DURATION_MS, &s.duration_ms,
+				reterr_diag);
 	if (r == 0)
 		r = read_thresholds(object, &s, reterr_diag);
 	if (r == 0)
 		r = read_budgets(object, &s, reterr_diag);
 	if (r == 0)
-		r = read_flag(object, "running", &s.on_cpu, reterr_diag);
+		r = members_flag(object, "running", &s.on_cpu, reterr_diag);
 	if (r == 0)
-		r = read_flag(object, "waiting", &s.off_cpu, reterr_diag);
+		r = members_flag(object, "waiting", &s.off_cpu, reterr_diag);
 	if (r == 0)
 		*ret = s;
 	return r;

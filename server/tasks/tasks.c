@@ -240,8 +240,7 @@ void tasks_destroy(struct tasks *t)
 	vec_foreach (&t->list, e)
 		task_entry_destroy(*e);
 	vec_deinit(&t->list);
-	map_deinit(&t->seen);
-	map_deinit(&t->seen_before);
+	task_seen_deinit(&t->seen);
 	map_deinit(&t->askers);
 	strtab_deinit(&t->services);
 	pthread_mutex_destroy(&t->lock);
@@ -300,7 +299,8 @@ static int make_room(struct tasks *t, u64 now_ms, struct diag *reterr_diag)
 }
 
 static int new_entry(struct tasks *t, const struct task_spec *s, const char *by,
-		     struct task_entry **ret, struct diag *reterr_diag)
+		     const struct task_cause *cause, struct task_entry **ret,
+		     struct diag *reterr_diag)
 {
 	_cleanup_task_entry_ struct task_entry *e = NULL;
 	u64 now = clock_epoch_ms();
@@ -323,14 +323,20 @@ static int new_entry(struct tasks *t, const struct task_spec *s, const char *by,
 	e->info.end_ms = s->duration_ms ? e->info.start_ms + s->duration_ms : 0;
 	snprintf(e->info.by, sizeof(e->info.by), "%s", by);
 	e->info.said = TASK_STATE_QUEUED;
-	task_log(e, now, "", *by ? "created by %s" : "created", by);
+	if (cause) {
+		e->info.cause = *cause;
+		task_log(e, now, "", "created by policy %s: %.140s", cause->policy, cause->text);
+	} else {
+		task_log(e, now, "", *by ? "created by %s" : "created", by);
+	}
 	task_update_state(e, now);
 	*ret = take_ptr(e);
 	return 0;
 }
 
-int tasks_add(struct tasks *t, const struct task_spec *s, const char *by,
-	      char ret_id[CONTROL_ID_BYTES], struct diag *reterr_diag)
+int tasks_add_for(struct tasks *t, const struct task_spec *s, const char *by,
+		  const struct task_cause *cause, char ret_id[CONTROL_ID_BYTES],
+		  struct diag *reterr_diag)
 {
 	QUOTA_PAUSED; /* the list belongs to all requests */
 	struct task_entry *e = NULL;
@@ -341,7 +347,7 @@ int tasks_add(struct tasks *t, const struct task_spec *s, const char *by,
 	pthread_mutex_lock(&t->lock);
 	r = make_room(t, clock_epoch_ms(), reterr_diag);
 	if (r == 0)
-		r = new_entry(t, s, by, &e, reterr_diag);
+		r = new_entry(t, s, by, cause, &e, reterr_diag);
 	if (r == 0)
 		memcpy(id, e->info.id, sizeof(id));
 	if (r == 0 && vec_push(&t->list, e) < 0) {
@@ -358,6 +364,12 @@ int tasks_add(struct tasks *t, const struct task_spec *s, const char *by,
 			memcpy(ret_id, id, sizeof(id));
 	}
 	return r;
+}
+
+int tasks_add(struct tasks *t, const struct task_spec *s, const char *by,
+	      char ret_id[CONTROL_ID_BYTES], struct diag *reterr_diag)
+{
+	return tasks_add_for(t, s, by, NULL, ret_id, reterr_diag);
 }
 
 static int no_such(const char *id, struct diag *reterr_diag)
@@ -435,6 +447,24 @@ int tasks_get(struct tasks *t, const char *id, struct task_info *ret, struct dia
 	r = e ? copy_info(&e->info, true, ret) : no_such(id, reterr_diag);
 	pthread_mutex_unlock(&t->lock);
 	return r;
+}
+
+bool tasks_glance(struct tasks *t, const char *id, struct task_glance *ret)
+{
+	struct task_glance out = {};
+	struct task_entry *e;
+
+	pthread_mutex_lock(&t->lock);
+	e = tasks_find(t, id);
+	if (e) {
+		out.state = task_state(&e->info, clock_epoch_ms());
+		vec_foreach (&e->info.agents, a)
+			if (a->state == CONTROL_STATE_SILENT)
+				snprintf(out.silent, sizeof(out.silent), "%s", a->host);
+		*ret = out;
+	}
+	pthread_mutex_unlock(&t->lock);
+	return e;
 }
 
 /* ---- as time goes by ---- */

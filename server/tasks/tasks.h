@@ -25,6 +25,7 @@
 #include "base/cleanup.h"
 #include "base/diag.h"
 #include "base/json.h"
+#include "base/map.h"
 #include "base/str.h"
 #include "base/types.h"
 #include "base/vec.h"
@@ -127,6 +128,20 @@ struct task_spec {
 /* The values of what a user leaves out. */
 extern const struct task_spec task_defaults;
 
+struct query_regex; /* server/query */
+
+/* Why a policy (server/policies) added a task. */
+struct task_cause {
+	char policy[CONTROL_ID_BYTES]; /* "": a user added the task */
+	char cause[16], unit[24];      /* of enum policy_cause */
+	double value, threshold;
+	u64 at_ms;
+	char host[CONTROL_TEXT_BYTES], comm[16]; /* of a process or machine; "" */
+	u32 pid;
+	char endpoint[CONTROL_TEXT_BYTES];
+	char text[512]; /* all of it, as a sentence */
+};
+
 struct task_log {
 	u64 at_ms;
 	char host[64]; /* of an agent; "": the server */
@@ -178,6 +193,7 @@ struct task_info {
 	u64 created_ms, start_ms, end_ms; /* end 0: none yet */
 	u64 cancelled_ms;
 	char by[64]; /* the name of the token that it was created with, or "" */
+	struct task_cause cause;
 	u64 counts[TASK_COUNT_N];
 	u64 reasons[CONTROL_REASON_N];
 	u64 outcomes[TASK_OUTCOME_N], control_outcomes[TASK_OUTCOME_N]; /* the latter: among them */
@@ -213,6 +229,10 @@ int task_spec_check(struct task_spec *s, struct diag *reterr_diag);
 /* `by`: the name of a token, or "". -EINVAL; -E2BIG: too many tasks; or the file's error. */
 int tasks_add(struct tasks *t, const struct task_spec *s, const char *by,
 	      char ret_id[CONTROL_ID_BYTES], struct diag *reterr_diag);
+/* The same because of a policy; NULL: of none. */
+int tasks_add_for(struct tasks *t, const struct task_spec *s, const char *by,
+		  const struct task_cause *cause, char ret_id[CONTROL_ID_BYTES],
+		  struct diag *reterr_diag);
 /* -ENOENT. A task that has ended stays as it is. */
 int tasks_cancel(struct tasks *t, const char *id, const char *by, struct diag *reterr_diag);
 /* With its file. -ENOENT. */
@@ -221,6 +241,13 @@ int tasks_delete(struct tasks *t, const char *id, struct diag *reterr_diag);
 int tasks_list(struct tasks *t, struct task_list *ret);
 int tasks_get(struct tasks *t, const char *id, struct task_info *ret, struct diag *reterr_diag);
 enum task_state task_state(const struct task_info *t, u64 now_ms);
+
+struct task_glance {
+	enum task_state state;
+	char silent[CONTROL_TEXT_BYTES]; /* an agent whose processes publish no context, or "" */
+};
+/* False: there is no such task. */
+bool tasks_glance(struct tasks *t, const char *id, struct task_glance *ret);
 
 struct task_reason {
 	enum task_why why;
@@ -249,5 +276,28 @@ void task_put_request(struct json_writer *w, const struct task_info *t,
 		      const struct task_request *q);
 /* Reads what a user asks for from an object; -EINVAL for a member that it does not know. */
 int task_spec_read(struct json_t *object, struct task_spec *ret, struct diag *reterr_diag);
+/* The same, as task_put() has put it. */
+void task_spec_put(struct json_writer *w, const char *key, const struct task_spec *s);
+void task_cause_put(struct json_writer *w, const char *key, const struct task_cause *c);
+void task_cause_read(const struct json_t *object, struct task_cause *ret);
+
+/* The distribution of durations: classes of 1/16 of their value, from 1 us on. */
+#define TASK_CLASSES 800
+u32 task_class_of(u64 ns);
+u64 task_class_end(u32 c);
+
+/* Spans that arrived lately, to know them again: for some minutes, and as long as there is room. */
+struct task_seen {
+	struct map now, before; /* hashes of ids, of this and the last window of time */
+	u64 until_ms;
+};
+/* Whether the span was seen; notes that it was. */
+bool task_was_seen(struct task_seen *t, const struct span *s, u64 now_ms);
+void task_seen_deinit(struct task_seen *t);
+/*
+ * Whether an endpoint is the one of a pattern as in task_spec; x is the pattern's expression, or
+ * NULL. -ENOMEM. To be called within QUOTA_PAUSED.
+ */
+int task_pattern_match(const char *pattern, struct query_regex *x, const char *endpoint);
 /* Appends in Prometheus' text format. */
 void tasks_metrics(struct tasks *t, struct str *out);
