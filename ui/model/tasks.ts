@@ -68,6 +68,9 @@ export interface Task {
   /** Of one task; a list has neither. */
   agents: TaskAgent[];
   log: LogLine[];
+  /** Why a policy added it, as a sentence, and the policy; "" of a user's. */
+  cause: string;
+  policy: string;
 }
 
 /** Requests, each column a part of one to the left of it, but the last. */
@@ -111,6 +114,7 @@ function keepsOf(spec: Record<string, unknown>): string {
 export function readTask(json: unknown): Task {
   const o = object(json);
   const spec = object(o["spec"]);
+  const cause = object(o["cause"] ?? { text: "", policy: "" });
   const list = (name: string): Record<string, unknown>[] => array(o[name] ?? []).map(object);
   return { id: text(o["id"]), state: text(o["state"]), service: text(spec["service"]), endpoint: text(spec["endpoint"]), keeps: keepsOf(spec),
     periodUs: number(spec["period_us"]), running: spec["running"] === true, waiting: spec["waiting"] === true, start: number(o["start"]),
@@ -118,7 +122,7 @@ export function readTask(json: unknown): Task {
     why: list("why").map((w) => ({ reason: text(w["reason"]), text: text(w["text"]) })),
     agents: list("agents").map((a) => ({ host: text(a["host"]), state: text(a["state"]), reason: text(a["reason"]), asked: number(a["asked"]),
       processes: number(a["processes"]), publishing: number(a["publishing"]), kept: number(a["kept"]), evicted: number(a["evicted"]), lost: number(a["lost"]) })),
-    log: list("log").map((l) => ({ at: number(l["at"]), host: text(l["host"]), text: text(l["text"]) })) };
+    log: list("log").map((l) => ({ at: number(l["at"]), host: text(l["host"]), text: text(l["text"]) })), cause: text(cause["text"]), policy: text(cause["policy"]) };
 }
 
 export function readTasks(json: unknown): Task[] {

@@ -44,6 +44,7 @@ import { Source } from "./source.ts";
 import { SourceCode } from "./sourcecode.tsx";
 import { Timeline } from "./timeline.tsx";
 import { TaskDialog, Tasks } from "./tasks.tsx";
+import type { PolicyActions } from "./policies.tsx";
 import type { TaskActions } from "./tasks.tsx";
 import { Traces } from "./traces.tsx";
 import { Types, WaitPanel } from "./waits.tsx";
@@ -352,13 +353,14 @@ function requestTitle(s: LiveState, service: string): string {
 }
 
 /** Changes of a task, after which the page asks again. */
-function actionsOf(source: Source, poll: Poll): TaskActions {
-  const act = async (method: "POST" | "DELETE", path: string): Promise<string> => {
-    const { said } = await source.send(method, path, null);
+function actionsOf(source: Source, poll: Poll): TaskActions & PolicyActions {
+  const act = async (method: "POST" | "DELETE", path: string, body: unknown = null): Promise<string> => {
+    const { said } = await source.send(method, path, body);
     poll.again();
     return said;
   };
-  return { cancel: (id) => act("POST", `tasks/${id}/cancel`), remove: (id) => act("DELETE", `tasks/${id}`) };
+  return { cancel: (id) => act("POST", `tasks/${id}/cancel`), remove: (id) => act("DELETE", `tasks/${id}`),
+    addPolicy: (p) => act("POST", "policies", p), removePolicy: (id) => act("DELETE", `policies/${id}`) };
 }
 
 function Content(p: Common & { dropped: File[] }): preact.JSX.Element {

@@ -17,6 +17,8 @@ import { nameOfType } from "../model/vocab.ts";
 import type { SampleType } from "../model/vocab.ts";
 import type { Part } from "./ask.ts";
 import { Calls } from "./calls.tsx";
+import { Cause, Policies } from "./policies.tsx";
+import type { PolicyActions } from "./policies.tsx";
 import { stateColour, StateBar, statesText, stateText } from "./states.tsx";
 import { TogetherBar, TogetherView } from "./together.tsx";
 import { WaterfallView } from "./waterfall.tsx";
@@ -37,7 +39,7 @@ interface Props {
   type: SampleType;
   now: number;
   dark: boolean;
-  actions: TaskActions;
+  actions: TaskActions & PolicyActions;
   onNew: () => void;
   /** The flame graph of the opened request, or of all together. */
   picture: preact.JSX.Element | null;
@@ -128,6 +130,7 @@ function OneTask(p: Props & { task: Task }): preact.JSX.Element {
       <Buttons task={t} actions={p.actions} onDone={(deleted) => deleted && p.change({ task: "" })} /></div>
     <p class="soft">keeps {showable(t.keeps)}; a sample of {t.running ? "running threads" : "nothing that runs"} every {ms(t.periodUs / 1000)},
       {t.waiting ? " and waits" : " without waits"}; {at(t.start, now)} until {untilText(t, now)}; task {showable(t.id)}</p>
+    <Cause cause={t.cause} policy={t.policy} />
     <p>{countsText(t.counts)}{t.counts.matched > 0 && `; the slowest took ${ms(t.slowestMs)}`}</p>
     <WhyList task={t} />
     <Agents task={t} now={now} />
@@ -202,7 +205,8 @@ export function Tasks(p: Props): preact.JSX.Element {
   // Until the request is there, its task stays.
   const q = part.waterfall ? part.kept?.requests.find((x) => x.trace === state.requests.trace) : undefined;
   if (!part.task || !part.kept)
-    return <div class="traces-page lists tasks-page"><TaskList {...p} /></div>;
+    return <div class="traces-page lists tasks-page"><TaskList {...p} />
+      <Policies policies={part.policies} now={p.now} actions={p.actions} onTask={(id) => change({ task: id, requests: NO_REQUEST })} /></div>;
   const { together } = part;
   return <div class={q || together ? "traces-page tasks-page" : "traces-page lists tasks-page"}>
     <div class="filter traces-bar">
