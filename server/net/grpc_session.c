@@ -6,7 +6,8 @@
  *
  * Of a stream (enum net_stream) the body may have any number of messages. Of one that answers each,
  * the next message is looked at once the answer to the one before is sent. Of one that collects, a
- * worker gets all messages that have arrived, and the client may send a window's worth meanwhile.
+ * worker gets all messages that have arrived, and the client may send a window's worth meanwhile;
+ * one that talks does the same, and may answer them.
  *
  * nghttp2 checks the HTTP/2 protocol. This file bounds headers, bodies (each, and those of all
  * connections together), concurrent calls, and time.
@@ -62,9 +63,16 @@ struct grpc_call {
 	bool ended, begun; /* ended: the client sends no more; begun: headers were sent */
 	struct str in;	   /* messages that wait */
 	size_t unread;	   /* bytes of them that the client's window does not have back */
+	struct net_talk talk;
 };
 
 static void next_message(struct grpc_call *c);
+
+/* Whether a worker gets all messages that have arrived. */
+static bool collects(const struct grpc_call *c)
+{
+	return c->stream == NET_STREAM_COLLECTS || c->stream == NET_STREAM_TALKS;
+}
 
 static struct grpc_session *session_of(struct net_session *s)
 {
@@ -76,6 +84,8 @@ static struct grpc_session *session_of(struct net_session *s)
 static void call_free(struct grpc_call *c)
 {
 	net_buffer_give(c->base.l, c->charged);
+	if (c->talk.state)
+		c->talk.end(c->talk.state);
 	vec_foreach (&c->headers, h) {
 		free(h->name);
 		free(h->value);
@@ -185,8 +195,9 @@ static void run_call(struct net_call *base)
 {
 	struct grpc_call *c = container_of(base, struct grpc_call, base);
 
-	if (c->stream == NET_STREAM_COLLECTS) {
+	if (collects(c)) {
 		base->request.framed = true;
+		base->request.talk = c->stream == NET_STREAM_TALKS ? &c->talk : NULL;
 		base->request.body = (const u8 *)str_get(&c->body);
 		base->request.n_body = c->body.n;
 	} else if (!unframe(c, &base->request)) {
@@ -315,7 +326,8 @@ static void submit_answer(struct grpc_call *c)
 /* The last answer of a call, or its only one. */
 static void answer(struct grpc_call *c)
 {
-	if (c->stream != NET_STREAM_ANSWERS && c->base.response.status == NET_GRPC_OK)
+	if ((c->stream == NET_STREAM_NONE || c->stream == NET_STREAM_COLLECTS) &&
+	    c->base.response.status == NET_GRPC_OK)
 		frame_answer(c);
 	c->answered = true;
 	c->refused |= c->stream && !c->ended;
@@ -331,7 +343,9 @@ static void answer(struct grpc_call *c)
 /* The answer to messages of a stream, or the error that ends the stream. */
 static void answer_message(struct grpc_call *c)
 {
-	if (c->stream == NET_STREAM_ANSWERS && c->base.response.status == NET_GRPC_OK)
+	bool answers = c->stream == NET_STREAM_ANSWERS || c->base.response.answers;
+
+	if (answers && c->base.response.status == NET_GRPC_OK)
 		frame_answer(c);
 	if (c->base.response.status != NET_GRPC_OK) {
 		str_clear(&c->framed);
@@ -345,7 +359,7 @@ static void answer_message(struct grpc_call *c)
 	str_deinit(&c->base.response.body);
 	c->base.response = (struct net_response){};
 	c->complete_ms = net_now_ms() + patience_ms(c);
-	if (c->stream == NET_STREAM_ANSWERS)
+	if (answers)
 		submit_answer(c);
 	else
 		next_message(c);
@@ -413,7 +427,7 @@ static void begin_work(struct grpc_call *c)
 static bool take_messages(struct grpc_call *c)
 {
 	const u8 *b = (const u8 *)str_get(&c->in);
-	size_t n = net_whole_messages(b, c->in.n, c->stream == NET_STREAM_COLLECTS);
+	size_t n = net_whole_messages(b, c->in.n, collects(c));
 
 	if (!n)
 		return false;
@@ -435,6 +449,16 @@ static void give_window(struct grpc_call *c)
 	c->unread = 0;
 }
 
+static void end_stream(struct grpc_call *c)
+{
+	if (c->stream != NET_STREAM_TALKS || c->talk.ended) {
+		answer(c);
+		return;
+	}
+	c->talk.ended = true;
+	begin_work(c);
+}
+
 /* Goes on with a stream, unless a message is at work, or its answer on the way. */
 static void next_message(struct grpc_call *c)
 {
@@ -450,7 +474,7 @@ static void next_message(struct grpc_call *c)
 	else if (!take_messages(c) && c->ended && c->in.n)
 		refuse(c, NET_GRPC_INVALID_ARGUMENT, "the last message is not complete");
 	else if (!c->answered && !c->base.working && c->ended)
-		answer(c);
+		end_stream(c);
 }
 
 /* ---- requests ---- */
@@ -560,8 +584,7 @@ static size_t max_waiting(const struct grpc_call *c)
 
 	if (c->stream == NET_STREAM_ANSWERS)
 		return MIN(max, (size_t)STREAM_BYTES);
-	return c->stream == NET_STREAM_COLLECTS ? MIN(max, (size_t)COLLECT_BYTES) + WINDOW_BYTES
-						: max;
+	return collects(c) ? MIN(max, (size_t)COLLECT_BYTES) + WINDOW_BYTES : max;
 }
 
 static int on_data(nghttp2_session *h2, uint8_t flags, int32_t id, const uint8_t *data, size_t n,
@@ -571,13 +594,13 @@ static int on_data(nghttp2_session *h2, uint8_t flags, int32_t id, const uint8_t
 	size_t limit;
 	struct str *to;
 
-	if (!c || c->answered || c->stream != NET_STREAM_COLLECTS)
+	if (!c || c->answered || !collects(c))
 		nghttp2_session_consume(h2, id, n);
 	if (!c || c->answered)
 		return 0;
 	to = c->stream ? &c->in : &c->body;
 	limit = FRAME_BYTES + max_waiting(c);
-	c->unread += c->stream == NET_STREAM_COLLECTS ? n : 0;
+	c->unread += collects(c) ? n : 0;
 	c->base.received += n;
 	if (to->n + n > limit) {
 		atomic_fetch_add(&c->base.l->counters.too_large, 1);

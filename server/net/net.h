@@ -34,7 +34,8 @@ struct net_request {
 	const char *host;	/* the only host.name that the sender may write; "" = any */
 	const char *peer;	/* "127.0.0.1" */
 	bool grpc;		/* `body` is the message without its frame; status is gRPC's */
-	bool framed;		/* NET_STREAM_COLLECTS: `body` is whole messages in their frames */
+	bool framed; /* a stream that collects: `body` is whole messages in their frames */
+	struct net_talk *talk; /* NET_STREAM_TALKS, else NULL */
 	void *sink; /* net_sink.userdata when the body went into the sink; `body` is empty then */
 	/*
 	 * The i-th query parameter (or header) of that name, or NULL. Borrowed. Without a name: the
@@ -87,6 +88,14 @@ struct net_response {
 		const char *name, *value; /* static strings */
 	} headers[8];
 	u32 n_headers;
+	bool answers; /* NET_STREAM_TALKS: `body` is a message to the client, also an empty one */
+};
+
+/* A call of NET_STREAM_TALKS, over all requests that its handler gets. */
+struct net_talk {
+	bool ended;		  /* the client sends no more: the last request, without messages */
+	void *state;		  /* the handler's own, */
+	void (*end)(void *state); /* freed by this when the call is over, in any thread */
 };
 
 /* The messages of a gRPC call, and the answers to them. */
@@ -101,6 +110,11 @@ enum net_stream {
 	 * gets those that have arrived together in one request (net_next_message()).
 	 */
 	NET_STREAM_COLLECTS,
+	/*
+	 * As COLLECTS, but the handler may answer what has arrived with a message, and is called
+	 * once more when the client has ended. What it remembers between is in net_request.talk.
+	 */
+	NET_STREAM_TALKS,
 };
 
 /*
