@@ -57,6 +57,15 @@ static const struct option add_options[] = {
 		   "keep so many requests of an agent (default 0: no limit)"),
 	OPTION_U64("max-per-minute", 0, "N", A, max_per_minute, 0, 1000000,
 		   "keep so many requests to an endpoint in a minute (default 60);\n0: no limit"),
+	OPTION_STRING(
+		"kind", 0, "KIND", A, kind,
+		"requests (default); or pprof or async-profiler: profile the service's "
+		"processes,\nby the profiler of SkyWalking's agents for Go and Java, which send "
+		"to this server"),
+	OPTION_STRING("events", 0, "NAMES", A, events,
+		      "what a profiler records (default cpu). pprof: one of cpu, heap, allocs, "
+		      "block,\nmutex, goroutine, threadcreate. async-profiler: one of cpu, wall, "
+		      "ctimer, itimer,\nand alloc, lock: \"cpu,alloc\""),
 	{},
 };
 static const struct option requests_options[] = {
@@ -79,10 +88,15 @@ static double ms_of(const json_t *o, const char *name)
 
 static void describe(const json_t *spec, struct str *out)
 {
+	const char *kind = ctl_text(spec, "kind");
 	const json_t *min = json_object_get(spec, "min_ms");
 	const json_t *percentile = json_object_get(spec, "percentile");
 	const char *and = "";
 
+	if (*kind) {
+		str_printf(out, "%s: %s", kind, ctl_text(spec, "events"));
+		return;
+	}
 	if (json_is_number(min)) {
 		if (json_number_value(min) > 0)
 			str_printf(out, "from %g ms", json_number_value(min));
@@ -313,6 +327,12 @@ static int put_spec(const struct ctl_arguments *a, int n, char **words, struct s
 
 	json_open_object(&w, NULL);
 	json_put_exact(&w, "service", words[0]);
+	if (a->kind)
+		json_put_exact(&w, "kind", a->kind);
+	if (a->events)
+		json_put_exact(&w, "events", a->events);
+	else if (a->kind && strcmp(a->kind, "requests") != 0)
+		json_put_text(&w, "events", "cpu");
 	if (n > 1)
 		json_put_exact(&w, "endpoint", words[1]);
 	r = ctl_put_time(&w, "start", "start", a->start, 1e6, clock_epoch_ms());

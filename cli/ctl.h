@@ -17,7 +17,7 @@
 struct ctl_arguments {
 	const char *server, *token_file, *ca;
 	bool json;
-	const char *min, *duration, *start, *period, *floor, *only;
+	const char *min, *duration, *start, *period, *floor, *only, *kind, *events;
 	double percentile, control;
 	bool errors;
 	u64 max, max_per_agent, max_per_minute, limit;

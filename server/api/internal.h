@@ -23,6 +23,7 @@ struct api {
 	struct json_t *document;  /* owned: doc/api/openapi.json */
 	atomic_ullong answers[6]; /* indexed by the first digit of the status */
 	atomic_ullong query_us, queries;
+	atomic_ullong uploading; /* bytes of profiles that SkyWalking's agents send now */
 };
 
 /* A request in progress; one thread. */
@@ -100,6 +101,34 @@ bool api_is_grpc(const char *content_type);
 void api_grpc_by_http(struct api_call *c);
 /* Whether the path is one of a service of Connect procedures: "/package.v1.Service/…" (api.c). */
 bool api_is_connect(const char *path);
+/* The arguments of a command; texts are borrowed. */
+struct api_skywalking_arguments {
+	struct {
+		const char *key, *value;
+		char number[24];
+	} list[9];
+	size_t n;
+};
+void api_skywalking_put_text(struct api_skywalking_arguments *a, const char *key,
+			     const char *value);
+void api_skywalking_put_number(struct api_skywalking_arguments *a, const char *key, u64 value);
+/* Appends the answer that consists of this command. */
+int api_skywalking_command(const struct api_skywalking_arguments *a, const char *name,
+			   struct str *out);
+/* The agent's name in tasks. */
+void api_skywalking_host(const char *instance, char ret[CONTROL_TEXT_BYTES]);
+/* Tells a task what an agent does about it. */
+int api_skywalking_report(struct api *a, const char *instance, const struct task_info *t,
+			  enum control_state state, const char *reason, u64 samples);
+/* The same of an agent that has failed, without waiting for the task's file. */
+void api_skywalking_broke_off(struct api *a, const char *instance, const struct task_info *t,
+			      const char *reason);
+/* Their tasks of whole processes (skywalking_profiles.c). */
+int api_skywalking_profile_commands(struct api *a, enum task_kind kind, const u8 *data, size_t n,
+				    struct str *out, struct diag *reterr_diag);
+/* A request of a call that brings a profile. */
+int api_skywalking_upload(struct api *a, enum task_kind kind, const struct net_request *r,
+			  struct net_response *ret, struct diag *reterr_diag);
 /* A unary call of a Connect procedure by its messages: the status is gRPC's (api.c). */
 void api_connect(struct api *a, const struct net_request *r, struct net_response *ret);
 

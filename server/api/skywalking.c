@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The gRPC services that SkyWalking's agents call: they announce themselves, send segments and
- * snapshots, and ask for profile tasks. What this server has no use for (metrics, logs, events) is
- * taken and dropped, because agents complain about it otherwise.
+ * The gRPC services that SkyWalking's agents call: they announce themselves, send segments,
+ * snapshots and profiles, and ask for tasks. What this server has no use for (metrics, logs,
+ * events) is taken and dropped, because agents complain about it otherwise.
  */
 #include <errno.h>
 #include <string.h>
@@ -111,6 +111,35 @@ static int give_commands(struct skywalking_call *c)
 					       &c->d);
 }
 
+static int give_profile_commands(struct skywalking_call *c, enum task_kind kind)
+{
+	int r = plain(c);
+
+	return r < 0 ? r
+		     : api_skywalking_profile_commands(c->a, kind, c->r->body, c->r->n_body,
+						       &c->ret->body, &c->d);
+}
+
+static int give_pprof(struct skywalking_call *c)
+{
+	return give_profile_commands(c, TASK_KIND_PPROF);
+}
+
+static int give_async_profiler(struct skywalking_call *c)
+{
+	return give_profile_commands(c, TASK_KIND_ASYNC_PROFILER);
+}
+
+static int take_pprof(struct skywalking_call *c)
+{
+	return api_skywalking_upload(c->a, TASK_KIND_PPROF, c->r, c->ret, &c->d);
+}
+
+static int take_jfr(struct skywalking_call *c)
+{
+	return api_skywalking_upload(c->a, TASK_KIND_ASYNC_PROFILER, c->r, c->ret, &c->d);
+}
+
 static int note_end(struct skywalking_call *c)
 {
 	int r = plain(c);
@@ -136,8 +165,11 @@ static const struct method methods[] = {
 	{V3 "LogReportService/collect", NET_STREAM_COLLECTS, NULL},
 	{V3 "EventService/collect", NET_STREAM_COLLECTS, NULL},
 	{V3 "SpanAttachedEventReportService/collect", NET_STREAM_COLLECTS, NULL},
-	{V10 "PprofTask/getPprofTaskCommands", NET_STREAM_NONE, NULL},
-	{V10 "AsyncProfilerTask/getAsyncProfilerTaskCommands", NET_STREAM_NONE, NULL},
+	{V10 "PprofTask/getPprofTaskCommands", NET_STREAM_NONE, give_pprof},
+	{V10 "PprofTask/collect", NET_STREAM_TALKS, take_pprof},
+	{V10 "AsyncProfilerTask/getAsyncProfilerTaskCommands", NET_STREAM_NONE,
+	 give_async_profiler},
+	{V10 "AsyncProfilerTask/collect", NET_STREAM_TALKS, take_jfr},
 };
 
 static const struct method *find_method(const char *path)
@@ -160,6 +192,18 @@ enum net_stream api_skywalking_stream(const char *path)
 	return m ? m->stream : NET_STREAM_NONE;
 }
 
+static const char refused[] = "of SkyWalking's services this server has those that take segments, "
+			      "snapshots and profiles, and give tasks";
+static const char rover_refused[] =
+	"culprit's agents take the place of SkyWalking's rover: see doc/server.md";
+
+/* What rover calls: tasks, policies and profiles by eBPF, the processes that it sees. */
+static bool is_of_rover(const char *path)
+{
+	return str_starts(path, V3 "EBPF") || str_starts(path, V10 "EBPF") ||
+	       str_starts(path, V3 "ContinuousProfilingService/");
+}
+
 int api_skywalking(struct api *a, const struct net_request *r, struct net_response *ret,
 		   struct diag *reterr_diag)
 {
@@ -168,9 +212,8 @@ int api_skywalking(struct api *a, const struct net_request *r, struct net_respon
 	int e;
 
 	if (!m)
-		return diag_set(reterr_diag, -ENOSYS,
-				"of SkyWalking's services this server has those that take segments "
-				"and snapshots, and give profile tasks");
+		return diag_set(reterr_diag, -ENOSYS, "%s",
+				is_of_rover(r->path) ? rover_refused : refused);
 	if (!(r->role & NET_ROLE_WRITE))
 		return diag_set(reterr_diag, -EACCES, "this token may not write");
 	e = m->fn ? m->fn(&c) : 0;

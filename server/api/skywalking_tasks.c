@@ -69,78 +69,103 @@ static void order_of(const struct task_info *t, u64 now_ms, struct order *ret)
 
 /* ---- the command ---- */
 
-struct arguments {
-	Skywalking__KeyStringValuePair pair[9], *list[9];
-	char text[9][24];
-	size_t n;
-};
-
-static void put_text(struct arguments *a, const char *key, const char *value)
+void api_skywalking_put_text(struct api_skywalking_arguments *a, const char *key, const char *value)
 {
-	Skywalking__KeyStringValuePair *p = &a->pair[a->n];
-
-	skywalking__key_string_value_pair__init(p);
-	p->key = (char *)key;
-	p->value = (char *)value;
-	a->list[a->n++] = p;
+	a->list[a->n].key = key;
+	a->list[a->n++].value = value;
 }
 
-static void put_number(struct arguments *a, const char *key, u64 value)
+void api_skywalking_put_number(struct api_skywalking_arguments *a, const char *key, u64 value)
 {
-	char *text = a->text[a->n];
-
-	snprintf(text, sizeof(a->text[0]), "%llu", value);
-	put_text(a, key, text);
+	snprintf(a->list[a->n].number, sizeof(a->list[0].number), "%llu", value);
+	api_skywalking_put_text(a, key, a->list[a->n].number);
 }
 
-static int put_command(const struct task_info *t, const struct order *o, struct str *out)
+int api_skywalking_command(const struct api_skywalking_arguments *a, const char *name,
+			   struct str *out)
 {
+	Skywalking__KeyStringValuePair pair[ARRAY_SIZE(a->list)], *list[ARRAY_SIZE(a->list)];
 	Skywalking__Command command = SKYWALKING__COMMAND__INIT, *one = &command;
 	Skywalking__Commands all = SKYWALKING__COMMANDS__INIT;
-	struct arguments a = {};
 
-	put_text(&a, "SerialNumber", t->id);
-	put_text(&a, "TaskId", t->id);
-	put_text(&a, "EndpointName", t->spec.endpoint);
-	put_number(&a, "Duration", o->minutes);
-	put_number(&a, "MinDurationThreshold", o->threshold_ms);
-	put_number(&a, "DumpPeriod", o->period_ms);
-	put_number(&a, "MaxSamplingCount", o->requests);
-	put_number(&a, "StartTime", o->start_ms);
-	put_number(&a, "CreateTime", t->created_ms);
-	command.command = (char *)"ProfileTaskQuery";
-	command.n_args = a.n;
-	command.args = a.list;
+	for (size_t i = 0; i < a->n; i++) {
+		skywalking__key_string_value_pair__init(&pair[i]);
+		pair[i].key = (char *)a->list[i].key;
+		pair[i].value = (char *)a->list[i].value;
+		list[i] = &pair[i];
+	}
+	command.command = (char *)name;
+	command.n_args = a->n;
+	command.args = list;
 	all.n_commands = 1;
 	all.commands = &one;
 	return pb_pack(&all.base, out);
 }
 
+static int put_command(const struct task_info *t, const struct order *o, struct str *out)
+{
+	struct api_skywalking_arguments a = {};
+
+	api_skywalking_put_text(&a, "SerialNumber", t->id);
+	api_skywalking_put_text(&a, "TaskId", t->id);
+	api_skywalking_put_text(&a, "EndpointName", t->spec.endpoint);
+	api_skywalking_put_number(&a, "Duration", o->minutes);
+	api_skywalking_put_number(&a, "MinDurationThreshold", o->threshold_ms);
+	api_skywalking_put_number(&a, "DumpPeriod", o->period_ms);
+	api_skywalking_put_number(&a, "MaxSamplingCount", o->requests);
+	api_skywalking_put_number(&a, "StartTime", o->start_ms);
+	api_skywalking_put_number(&a, "CreateTime", t->created_ms);
+	return api_skywalking_command(&a, "ProfileTaskQuery", out);
+}
+
 /* ---- the agent as the tasks see it ---- */
 
+void api_skywalking_host(const char *instance, char ret[CONTROL_TEXT_BYTES])
+{
+	snprintf(ret, CONTROL_TEXT_BYTES, "%.200s", *instance ? instance : "SkyWalking's agent");
+}
+
 /* Reports for an agent. What it is told to keep is nothing to it: it chooses by itself. */
-static int ask(struct api *a, const char *instance, struct control_request *q)
+static int tell(struct api *a, const char *instance, struct control_request *q, bool at_once)
 {
 	_cleanup_control_response_ struct control_response none = {};
 
-	snprintf(q->host, sizeof(q->host), "%.200s", *instance ? instance : "SkyWalking's agent");
-	snprintf(q->host_id, sizeof(q->host_id), "skywalking");
+	api_skywalking_host(instance, q->host);
+	snprintf(q->host_id, sizeof(q->host_id), TASKS_SKYWALKING);
 	snprintf(q->version, sizeof(q->version), "SkyWalking");
-	return tasks_sync(a->o.tasks, q, &none, NULL);
+	if (!at_once)
+		return tasks_sync(a->o.tasks, q, &none, NULL);
+	tasks_note(a->o.tasks, q);
+	return 0;
 }
 
 static int report(struct api *a, const char *instance, const struct task_info *t,
-		  enum control_state state, const char *reason)
+		  struct control_task_report r, const char *reason, bool at_once)
 {
 	_cleanup_control_request_ struct control_request q = {};
-	struct control_task_report r = {
-		.revision = t->revision, .state = state, .processes = 1, .publishing = 1};
 	int e;
 
 	memcpy(r.id, t->id, sizeof(r.id));
 	snprintf(r.reason, sizeof(r.reason), "%s", reason);
+	r.revision = t->revision;
+	r.processes = r.publishing = 1;
 	e = vec_push(&q.tasks, r);
-	return e < 0 ? e : ask(a, instance, &q);
+	return e < 0 ? e : tell(a, instance, &q, at_once);
+}
+
+int api_skywalking_report(struct api *a, const char *instance, const struct task_info *t,
+			  enum control_state state, const char *reason, u64 samples)
+{
+	return report(a, instance, t,
+		      (struct control_task_report){.state = state, .samples = samples}, reason,
+		      false);
+}
+
+void api_skywalking_broke_off(struct api *a, const char *instance, const struct task_info *t,
+			      const char *reason)
+{
+	(void)report(a, instance, t, (struct control_task_report){.state = CONTROL_STATE_REFUSED},
+		     reason, true);
 }
 
 void api_skywalking_kept(struct api *a, const struct ingest_skywalking_kept *k)
@@ -154,14 +179,14 @@ void api_skywalking_kept(struct api *a, const struct ingest_skywalking_kept *k)
 	memcpy(kept.trace_id, k->trace_id, sizeof(kept.trace_id));
 	memcpy(kept.span_id, k->span_id, sizeof(kept.span_id));
 	if (vec_push(&q.kept, kept) == 0)
-		(void)ask(a, k->instance, &q);
+		(void)tell(a, k->instance, &q, false);
 }
 
 static bool is_of(const struct task_info *t, const char *service, u64 now_ms)
 {
 	enum task_state s = task_state(t, now_ms);
 
-	return !strcmp(t->spec.service, service) &&
+	return t->spec.kind == TASK_KIND_REQUESTS && !strcmp(t->spec.service, service) &&
 	       (s == TASK_STATE_QUEUED || s == TASK_STATE_RUNNING);
 }
 
@@ -181,14 +206,16 @@ static int give_task(struct api *a, const Skywalking__ProfileTaskCommandQuery *q
 		if (!is_of(t, q->service, now))
 			continue;
 		if (why || given) {
-			r = report(a, q->service_instance, t,
-				   why ? CONTROL_STATE_REFUSED : CONTROL_STATE_QUEUED,
-				   why ? why : "SkyWalking's agents run one task at a time");
+			r = api_skywalking_report(
+				a, q->service_instance, t,
+				why ? CONTROL_STATE_REFUSED : CONTROL_STATE_QUEUED,
+				why ? why : "SkyWalking's agents run one task at a time", 0);
 			continue;
 		}
 		given = t;
 		order_of(t, now, &o);
-		r = report(a, q->service_instance, t, CONTROL_STATE_ARMED, o.clamped);
+		r = api_skywalking_report(a, q->service_instance, t, CONTROL_STATE_ARMED, o.clamped,
+					  0);
 		if (r < 0 ||
 		    (q->last_command_time > 0 && t->created_ms <= (u64)q->last_command_time))
 			continue;
@@ -226,7 +253,9 @@ int api_skywalking_finished(struct api *a, const u8 *data, size_t n, struct diag
 	q = (const Skywalking__ProfileTaskFinishReport *)m;
 	/* It may have been deleted meanwhile. */
 	r = tasks_get(a->o.tasks, q->task_id, &t, NULL);
-	return r < 0 ? 0 : report(a, q->service_instance, &t, CONTROL_STATE_ENDED, "");
+	return r < 0 ? 0
+		     : api_skywalking_report(a, q->service_instance, &t, CONTROL_STATE_ENDED, "",
+					     0);
 }
 
 void api_skywalking_find_task(struct api *a, const char *id, struct ingest_skywalking_task *ret)

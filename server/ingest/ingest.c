@@ -269,6 +269,8 @@ static int file(struct ingest *i, const u8 *data, size_t n, const struct ingest_
 		return r;
 	ingest_token(at.data, at.n, f->labels, at.profile->time_ns, token);
 	r = ingest_write(i, at.profile, f->name, token, reterr_diag);
+	if (r == 0 && f->ret_samples)
+		*f->ret_samples = at.profile->n_samples;
 	return ingest_warn(r, &warning, reterr_diag);
 }
 

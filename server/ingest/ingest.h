@@ -132,6 +132,7 @@ struct ingest_file {
 	const char *labels;	     /* "name=value,...", added to the resources of all threads */
 	const char *name;	     /* first part of the type, or NULL */
 	u64 from_ms, to_ms;	     /* time of a file that has none; 0 = now */
+	u64 *ret_samples;	     /* how many were stored; or NULL */
 };
 int ingest_file(struct ingest *i, const u8 *data, size_t n, const struct ingest_file *f,
 		struct diag *reterr_diag);

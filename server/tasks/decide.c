@@ -409,6 +409,8 @@ static bool looks(const struct task_entry *e, u64 now_ms)
 {
 	enum task_state s = task_state(&e->info, now_ms);
 
+	if (e->info.spec.kind != TASK_KIND_REQUESTS)
+		return false;
 	return s == TASK_STATE_RUNNING || (s == TASK_STATE_ENDED && task_lingers(&e->info, now_ms));
 }
 

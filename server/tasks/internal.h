@@ -43,6 +43,11 @@ struct tasks {
 	u64 counts[TASK_COUNT_N], outcomes[TASK_OUTCOME_N], questions; /* since the start */
 };
 
+/* ---- kind.c ---- */
+
+/* -EINVAL for what a task of its kind cannot have. */
+int task_check_kind(const struct task_spec *s, struct diag *reterr_diag);
+
 /* ---- tasks.c; the caller holds the lock ---- */
 
 int task_entry_create(struct task_entry **ret);

@@ -11,6 +11,11 @@
 void task_spec_put(struct json_writer *w, const char *key, const struct task_spec *s)
 {
 	json_open_object(w, key);
+	/* Servers that know one kind only refuse these members. */
+	if (s->kind != TASK_KIND_REQUESTS) {
+		json_put_text(w, "kind", task_kind_name(s->kind));
+		json_put_text(w, "events", s->events);
+	}
 	json_put_exact(w, "service", s->service);
 	json_put_exact(w, "endpoint", s->endpoint);
 	json_put_u64(w, "start", s->start_ms);

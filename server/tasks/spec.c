@@ -71,7 +71,9 @@ int task_spec_check(struct task_spec *s, struct diag *reterr_diag)
 		return diag_set(reterr_diag, -EINVAL, "percentile: 50 to 99.9");
 	if (!(s->control >= 0 && s->control <= 1))
 		return diag_set(reterr_diag, -EINVAL, "control: a share, 0 to 1");
-	if (!s->has_min && s->percentile == 0 && !s->errors)
+	if (task_check_kind(s, reterr_diag) < 0)
+		return -EINVAL;
+	if (s->kind == TASK_KIND_REQUESTS && !s->has_min && s->percentile == 0 && !s->errors)
 		s->has_min = true;
 	if (s->has_min && !s->min_ns && s->control > 0)
 		return diag_set(reterr_diag, -EINVAL,
@@ -137,9 +139,9 @@ int task_pattern_match(const char *pattern, struct query_regex *x, const char *e
 /* ---- from JSON ---- */
 
 static const char *const members[] = {
-	"service",    "endpoint", "start",	  "duration_ms",   "min_ms",
-	"percentile", "errors",	  "control",	  "period_us",	   "floor_us",
-	"running",    "waiting",  "max_requests", "max_per_agent", "max_per_minute",
+	"service",	"endpoint",	 "start",	   "duration_ms", "min_ms",  "percentile",
+	"errors",	"control",	 "period_us",	   "floor_us",	  "running", "waiting",
+	"max_requests", "max_per_agent", "max_per_minute", "kind",	  "events",
 };
 
 static int read_thresholds(json_t *o, struct task_spec *s, struct diag *reterr_diag)
@@ -177,6 +179,23 @@ static int read_budgets(json_t *o, struct task_spec *s, struct diag *reterr_diag
 	return r;
 }
 
+static int read_kind(json_t *o, struct task_spec *s, struct diag *reterr_diag)
+{
+	char name[32] = "requests";
+	int r = members_text(o, "kind", name, sizeof(name), reterr_diag);
+
+	if (r == 0)
+		r = members_text(o, "events", s->events, sizeof(s->events), reterr_diag);
+	if (r < 0)
+		return r;
+	for (u32 k = 0; k < TASK_KIND_N; k++)
+		if (!strcmp(task_kind_name((enum task_kind)k), name)) {
+			s->kind = (enum task_kind)k;
+			return 0;
+		}
+	return diag_set(reterr_diag, -EINVAL, "kind: requests, pprof or async-profiler");
+}
+
 int task_spec_read(json_t *object, struct task_spec *ret, struct diag *reterr_diag)
 {
 	struct task_spec s = task_defaults;
@@ -188,6 +207,8 @@ int task_spec_read(json_t *object, struct task_spec *ret, struct diag *reterr_di
 	r = members_check(object, members, ARRAY_SIZE(members), "a task", reterr_diag);
 	if (r == 0)
 		r = members_text(object, "service", s.service, sizeof(s.service), reterr_diag);
+	if (r == 0)
+		r = read_kind(object, &s, reterr_diag);
 	if (r == 0)
 		r = members_text(object, "endpoint", s.endpoint, sizeof(s.endpoint), reterr_diag);
 	if (r == 0)

@@ -193,6 +193,7 @@ static int tell_tasks(struct tasks *t, u64 now_ms, struct control_response *ret)
 			bool is_over = i->end_ms && now_ms >= i->end_ms;
 
 			if (r < 0 || ret->tasks.n == CONTROL_MAX_TASKS || is_over != over ||
+			    i->spec.kind != TASK_KIND_REQUESTS ||
 			    (is_over && !task_lingers(i, now_ms)))
 				continue;
 			r = tell_task(i, ret);
@@ -282,6 +283,16 @@ static int tell_keeps(struct tasks *t, const struct control_request *q, u64 now_
 	}
 	vec_deinit(&all.list);
 	return r;
+}
+
+void tasks_note(struct tasks *t, const struct control_request *q)
+{
+	QUOTA_PAUSED;
+	u64 now = clock_epoch_ms();
+
+	pthread_mutex_lock(&t->lock);
+	note_question(t, q, now);
+	pthread_mutex_unlock(&t->lock);
 }
 
 int tasks_sync(struct tasks *t, const struct control_request *q, struct control_response *ret,

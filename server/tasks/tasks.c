@@ -157,6 +157,18 @@ static bool has_enough(const struct task_info *i)
 	return max && done >= max;
 }
 
+/* Of another kind than requests: whether each agent that began has delivered, or failed. */
+static bool has_all(const struct task_info *i, u64 now_ms)
+{
+	if (i->spec.kind == TASK_KIND_REQUESTS || !i->agents.n ||
+	    now_ms < i->start_ms + TASKS_BEGIN_MS)
+		return false;
+	vec_foreach (&i->agents, a)
+		if (a->state == CONTROL_STATE_ARMED)
+			return false;
+	return true;
+}
+
 enum task_state task_state(const struct task_info *i, u64 now_ms)
 {
 	if (i->cancelled_ms)
@@ -176,7 +188,7 @@ void task_update_state(struct task_entry *e, u64 now_ms)
 	struct task_info *i = &e->info;
 	enum task_state s = task_state(i, now_ms);
 
-	if (s == TASK_STATE_RUNNING && has_enough(i)) {
+	if (s == TASK_STATE_RUNNING && (has_enough(i) || has_all(i, now_ms))) {
 		i->end_ms = now_ms;
 		i->revision++;
 		s = TASK_STATE_ENDED;
@@ -188,6 +200,8 @@ void task_update_state(struct task_entry *e, u64 now_ms)
 		task_log(e, now_ms, "", "started");
 	else if (s == TASK_STATE_ENDED && has_enough(i))
 		task_log(e, now_ms, "", "ended: has its %u requests", i->spec.max_requests);
+	else if (s == TASK_STATE_ENDED && has_all(i, now_ms))
+		task_log(e, now_ms, "", "ended: no agent runs it any more");
 	else if (s == TASK_STATE_ENDED)
 		task_log(e, now_ms, "", "ended: its time is over");
 	i->said = s;
@@ -298,6 +312,29 @@ static int make_room(struct tasks *t, u64 now_ms, struct diag *reterr_diag)
 	return 0;
 }
 
+/*
+ * A task of another kind than requests begins at a moment of its own, by which agents tell whether
+ * they have run it, and leaves agents time to begin and to deliver.
+ */
+static void set_times(struct tasks *t, struct task_info *i, u64 now_ms)
+{
+	bool again = i->spec.kind != TASK_KIND_REQUESTS;
+
+	i->created_ms = now_ms;
+	i->start_ms = MAX(i->spec.start_ms, now_ms);
+	i->end_ms = i->spec.duration_ms ? i->start_ms + i->spec.duration_ms : 0;
+	if (!again)
+		return;
+	while (again) {
+		again = false;
+		vec_foreach (&t->list, e)
+			again |= (*e)->info.spec.kind == i->spec.kind &&
+				 (*e)->info.start_ms == i->start_ms;
+		i->start_ms += again;
+	}
+	i->end_ms = i->start_ms + TASKS_BEGIN_MS + i->spec.duration_ms + TASKS_UPLOAD_MS;
+}
+
 static int new_entry(struct tasks *t, const struct task_spec *s, const char *by,
 		     const struct task_cause *cause, struct task_entry **ret,
 		     struct diag *reterr_diag)
@@ -318,9 +355,7 @@ static int new_entry(struct tasks *t, const struct task_spec *s, const char *by,
 		snprintf(e->info.id, sizeof(e->info.id), "%08x", (u32)tasks_random(t));
 	while (tasks_find(t, e->info.id));
 	e->info.revision = 1;
-	e->info.created_ms = now;
-	e->info.start_ms = MAX(s->start_ms, now);
-	e->info.end_ms = s->duration_ms ? e->info.start_ms + s->duration_ms : 0;
+	set_times(t, &e->info, now);
 	snprintf(e->info.by, sizeof(e->info.by), "%s", by);
 	e->info.said = TASK_STATE_QUEUED;
 	if (cause) {

@@ -16,6 +16,10 @@
  *   have the same probability. The probability is the task's share, or less if the minute before
  *   had too many requests for the budget of a minute.
  *
+ * A task of another kind than `requests` profiles whole processes, with the profiler of
+ * SkyWalking's agents, and looks at no span (server/api/skywalking_profiles.c). An agent may begin
+ * in the task's first minute; the task ends two minutes after its duration at the latest.
+ *
  * Each task has a file in the data directory. It is replaced before tasks_see_spans() returns if a
  * decision was made, and before tasks_sync() returns if an outcome was reported; else every few
  * seconds while counts change. All functions may be called from any thread.
@@ -42,6 +46,11 @@
 #define TASKS_NOBODY_MS 30000	/* then nobody had the request */
 #define TASKS_AWAY_MS 15000	/* an agent is away after so long without a question */
 #define TASKS_LINGER_MS 60000	/* a task's last requests end so long after it at most */
+/* Agents of SkyWalking ask every 20 s unless told. */
+#define TASKS_SKYWALKING "skywalking" /* the host_id of these agents */
+#define TASKS_SKYWALKING_AWAY_MS 60000
+#define TASKS_BEGIN_MS 60000  /* of other kinds: so long an agent may begin, */
+#define TASKS_UPLOAD_MS 60000 /* and so long it takes to deliver */
 
 /* What is counted of the entry spans of a task's service, each span in one of them but `spans`. */
 #define TASK_COUNTS(X)                                                                             \
@@ -107,8 +116,22 @@ const char *task_state_name(enum task_state s);
 const char *task_why_name(enum task_why w);
 const char *task_outcome_name(u32 o);
 
+#define TASK_KINDS(X)                                                                              \
+	X(REQUESTS, "requests", "keeps requests")                                                  \
+	X(PPROF, "pprof", "profiles Go programs by pprof")                                         \
+	X(ASYNC_PROFILER, "async-profiler", "profiles JVMs by async-profiler")
+enum task_kind {
+#define X(id, name, help) TASK_KIND_##id,
+	TASK_KINDS(X)
+#undef X
+		TASK_KIND_N
+};
+const char *task_kind_name(enum task_kind k);
+
 /* What a user asks for. */
 struct task_spec {
+	enum task_kind kind;
+	char events[64]; /* "cpu,alloc": what is recorded; "" of requests */
 	char service[CONTROL_TEXT_BYTES];
 	/* "": all; with * for any characters; or "~" and a regular expression for all of it. */
 	char endpoint[CONTROL_TEXT_BYTES];
@@ -224,6 +247,8 @@ void tasks_destroy(struct tasks *t);
 DEFINE_CLEANUP(tasks, struct tasks *, tasks_destroy)
 #define _cleanup_tasks_ _cleanup_(tasks)
 
+/* Whether the event is among those of the task. */
+bool task_has_event(const struct task_spec *s, const char *name);
 /* -EINVAL and a diag. Fills in what is left out. */
 int task_spec_check(struct task_spec *s, struct diag *reterr_diag);
 /* `by`: the name of a token, or "". -EINVAL; -E2BIG: too many tasks; or the file's error. */
@@ -264,6 +289,8 @@ void tasks_see_spans(struct tasks *t, const struct spans *s);
 /* Answers an agent. */
 int tasks_sync(struct tasks *t, const struct control_request *q, struct control_response *ret,
 	       struct diag *reterr_diag);
+/* As tasks_sync(), without an answer, and without waiting for a file. */
+void tasks_note(struct tasks *t, const struct control_request *q);
 /* To be called every few seconds: what nobody had, the end of tasks, and the files. */
 void tasks_tick(struct tasks *t);
 /*

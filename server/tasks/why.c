@@ -73,7 +73,24 @@ static u64 compare_ms(const struct asking *a)
 
 static bool is_away(const struct asking *a, const struct task_agent *g)
 {
-	return compare_ms(a) > g->asked_ms + TASKS_AWAY_MS;
+	bool skywalking = !strcmp(g->host_id, TASKS_SKYWALKING);
+
+	return compare_ms(a) >
+	       g->asked_ms + (skywalking ? TASKS_SKYWALKING_AWAY_MS : TASKS_AWAY_MS);
+}
+
+/* Of another kind than requests: only SkyWalking's agents do it. */
+static void say_no_skywalking(struct asking *a)
+{
+	bool over = a->now_ms >= a->i->start_ms + TASKS_BEGIN_MS;
+
+	say(a, TASK_WHY_NO_AGENT,
+	    "no agent of SkyWalking %s %s for a task of %s: %s (doc/server.md)",
+	    over ? "asked within a minute on behalf of" : "has asked yet on behalf of",
+	    a->i->spec.service, task_kind_name(a->i->spec.kind),
+	    a->i->spec.kind == TASK_KIND_PPROF
+		    ? "those for Go do, from version 0.7 on"
+		    : "those for Java do, from version 9.4 on, every 20 seconds unless told");
 }
 
 static void say_no_agent(struct asking *a)
@@ -146,6 +163,10 @@ static void say_states(struct asking *a)
 
 static void why_agents(struct asking *a)
 {
+	if (!a->i->agents.n && a->i->spec.kind != TASK_KIND_REQUESTS) {
+		say_no_skywalking(a);
+		return;
+	}
 	if (!a->i->agents.n) {
 		say_no_agent(a);
 		return;
@@ -333,7 +354,8 @@ int tasks_why(struct tasks *t, const char *id, struct task_reasons *ret)
 			say_queued(&a);
 		} else {
 			why_agents(&a);
-			why_spans(&a);
+			if (a.i->spec.kind == TASK_KIND_REQUESTS)
+				why_spans(&a);
 		}
 	}
 	pthread_mutex_unlock(&t->lock);
