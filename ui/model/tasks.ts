@@ -32,6 +32,8 @@ export interface Why {
 
 export interface TaskAgent {
   host: string;
+  /** One of SkyWalking's, in a process of the service. */
+  skywalking: boolean;
   state: string;
   reason: string;
   /** ms since the epoch, when it last asked. */
@@ -54,8 +56,10 @@ export interface Task {
   state: string;
   service: string;
   endpoint: string;
-  /** Which requests it keeps, in words. */
+  /** Which requests it keeps, or what it profiles, in words. */
   keeps: string;
+  /** Profiles whole processes, and keeps no requests. */
+  ofProcesses: boolean;
   periodUs: number;
   running: boolean;
   waiting: boolean;
@@ -103,8 +107,12 @@ function readCounts(o: Record<string, unknown>): Counts {
     open: of("outcomes", "waiting") };
 }
 
-/** "from 100 ms, errors, 1 % of others" */
+const isOfProcesses = (spec: Record<string, unknown>): boolean => (spec["kind"] ?? "requests") !== "requests";
+
+/** "from 100 ms, errors, 1 % of others"; "pprof: cpu" */
 function keepsOf(spec: Record<string, unknown>): string {
+  if (isOfProcesses(spec))
+    return `${text(spec["kind"])}: ${text(spec["events"])}`;
   const { min_ms: min, percentile } = spec;
   const control = number(spec["control"]);
   return [...typeof min === "number" ? [min > 0 ? `from ${duration(1e6 * min)}` : "all"] : [], ...typeof percentile === "number" ? [`above p${percentile}`] : [],
@@ -117,10 +125,10 @@ export function readTask(json: unknown): Task {
   const cause = object(o["cause"] ?? { text: "", policy: "" });
   const list = (name: string): Record<string, unknown>[] => array(o[name] ?? []).map(object);
   return { id: text(o["id"]), state: text(o["state"]), service: text(spec["service"]), endpoint: text(spec["endpoint"]), keeps: keepsOf(spec),
-    periodUs: number(spec["period_us"]), running: spec["running"] === true, waiting: spec["waiting"] === true, start: number(o["start"]),
+    ofProcesses: isOfProcesses(spec), periodUs: number(spec["period_us"]), running: spec["running"] === true, waiting: spec["waiting"] === true, start: number(o["start"]),
     end: number(o["end"]), counts: readCounts(o), slowestMs: number(o["slowest_ms"]),
     why: list("why").map((w) => ({ reason: text(w["reason"]), text: text(w["text"]) })),
-    agents: list("agents").map((a) => ({ host: text(a["host"]), state: text(a["state"]), reason: text(a["reason"]), asked: number(a["asked"]),
+    agents: list("agents").map((a) => ({ host: text(a["host"]), skywalking: text(a["host_id"]) === "skywalking", state: text(a["state"]), reason: text(a["reason"]), asked: number(a["asked"]),
       processes: number(a["processes"]), publishing: number(a["publishing"]), kept: number(a["kept"]), evicted: number(a["evicted"]), lost: number(a["lost"]) })),
     log: list("log").map((l) => ({ at: number(l["at"]), host: text(l["host"]), text: text(l["text"]) })), cause: text(cause["text"]), policy: text(cause["policy"]) };
 }
@@ -194,12 +202,12 @@ export const sumMs = (states: State[]): number => states.reduce((sum, s) => sum 
 const TOLERANCE_MS = 0.05;
 
 /** What a ledger says besides its parts: time that is in none of them, or that several threads worked at once. */
-export function ledgerNote(states: State[], ms: number): string {
+export function ledgerNote(states: State[], ms: number, snapshots = false): string {
   const sum = sumMs(states);
   const unknown = states.find((s) => s.name === "unknown")?.ms ?? 0;
   const d = (v: number): string => duration(1e6 * v);
   if (states.length === 0)
-    return "its time by state has not arrived";
+    return snapshots ? "SkyWalking's agents send snapshots, and no time by state" : "its time by state has not arrived";
   if (sum > ms + TOLERANCE_MS)
     return `${d(sum)} of threads in ${d(ms)}: several worked for it at the same time`;
   return [...sum < ms - TOLERANCE_MS ? [`${d(ms - sum)} are in no thread that carried the request`] : [],

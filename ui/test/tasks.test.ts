@@ -25,6 +25,7 @@ test("a task: what it keeps in the words of ctl, and its counts, which are parts
   assert.equal(spec({ min_ms: 0 }), "all");
   assert.equal(spec({ min_ms: null, percentile: 99.9, control: 0.5 }), "above p99.9, 50 % of others");
   assert.equal(spec({ min_ms: null, errors: true }), "errors");
+  assert.equal(spec({ min_ms: null, kind: "async-profiler", events: "cpu,alloc" }), "async-profiler: cpu,alloc");
   assert.equal(isLive(readTask({ ...TASK, state: "cancelled" })), false);
   for (const bad of [null, {}, { tasks: [{}] }, { tasks: [{ ...TASK, counts: {} }] }, { tasks: [{ ...TASK, id: 7 }] }])
     assert.throws(() => readTasks(bad), DataError);
@@ -39,6 +40,7 @@ test("states: in the order of the table, unknown last; a ledger says what its pa
   assert.equal(ledgerNote(readStates({ running: 30, lock: 40.02 }), 70), "the parts sum to 70.0 ms");
   assert.equal(ledgerNote(readStates({ running: 130 }), 70), "130 ms of threads in 70.0 ms: several worked for it at the same time");
   assert.equal(ledgerNote([], 70), "its time by state has not arrived");
+  assert.equal(ledgerNote([], 70, true), "SkyWalking's agents send snapshots, and no time by state");
   assert.throws(() => readStates({ running: "1" }), DataError);
 });
 

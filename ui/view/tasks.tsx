@@ -47,12 +47,13 @@ interface Props {
 
 const ms = (v: number): string => duration(1e6 * v);
 const at = (t: number, now: number): string => (day(t) === day(now) ? clock(t) : `${day(t)} ${clock(t)}`);
+const whatOf = (t: Task): string => (t.ofProcesses ? t.keeps : t.endpoint || "all endpoints");
 const untilText = (t: Task, now: number): string => (t.end > 0 ? at(t.end, now) : "it is cancelled");
 
 /* ---- time by state ---- */
 
 /** All parts with their numbers, and what is not known. */
-function Ledger(p: { q: KeptRequest; dark: boolean; onLocks: () => void }): preact.JSX.Element {
+function Ledger(p: { q: KeptRequest; snapshots: boolean; dark: boolean; onLocks: () => void }): preact.JSX.Element {
   const { states, duration: whole } = p.q;
   return <section class="ledger" aria-label="Time by state">
     <StateBar states={states} whole={whole} dark={p.dark} />
@@ -60,7 +61,7 @@ function Ledger(p: { q: KeptRequest; dark: boolean; onLocks: () => void }): prea
       <i style={{ background: stateColour(s, p.dark) }} aria-hidden="true" />{stateText(s)} <span class="soft">{percent(s.ms / Math.max(whole, sumMs(states)))}</span>
       {s.wait?.id === "LOCK" && <>{" "}<button class="text" title="The locks that the service waited for at that time, and what threads did that had them"
         onClick={p.onLocks}>who had it</button></>}</li>)}</ul>
-    <p class="soft">{ledgerNote(states, whole)}</p>
+    <p class="soft">{ledgerNote(states, whole, p.snapshots)}</p>
   </section>;
 }
 
@@ -115,23 +116,29 @@ function WhyList(p: { task: Task }): preact.JSX.Element | null {
 
 function Agents(p: { task: Task; now: number }): preact.JSX.Element | null {
   const { agents } = p.task;
+  // Of whole processes an agent knows its own.
+  const counts = p.task.ofProcesses ? [] : [["Processes", "processes"], ["Publishing", "publishing"], ["Delivered", "kept"], ["Evicted", "evicted"], ["Lost", "lost"]] as const;
   return agents.length === 0 ? null : <div class="wait-scroll"><table class="waits" aria-label="Agents of this task">
-    <thead><tr><th>Agent</th><th>State</th><th class="num">Processes</th><th class="num">Publishing</th><th class="num">Delivered</th><th class="num">Evicted</th>
-      <th class="num">Lost</th><th>Asked</th></tr></thead>
+    <thead><tr><th>Agent</th><th>State</th>{counts.map(([name]) => <th key={name} class="num">{name}</th>)}<th>Asked</th></tr></thead>
     <tbody>{agents.map((a) => <tr key={a.host}><th scope="row">{showable(a.host)}</th><td>{showable(a.state)}{a.reason && `: ${showable(a.reason)}`}</td>
-      <td class="num">{count(a.processes)}</td><td class="num">{count(a.publishing)}</td><td class="num">{count(a.kept)}</td><td class="num">{count(a.evicted)}</td>
-      <td class="num">{count(a.lost)}</td><td>{at(a.asked, p.now)}</td></tr>)}</tbody></table></div>;
+      {counts.map(([name, key]) => <td key={name} class="num">{count(a[key])}</td>)}<td>{at(a.asked, p.now)}</td></tr>)}</tbody></table></div>;
 }
+
+/** What agents delivered for a task of whole processes. */
+const profilesOf = (t: Task): Partial<LiveState> => ({ view: "flame", service: t.service, type: "", filters: [{ label: "task", value: t.id, not: false }], stacks: "",
+  group: "", task: "", requests: NO_REQUEST, range: { from: t.start, to: t.end } });
 
 function OneTask(p: Props & { task: Task }): preact.JSX.Element {
   const { task: t, now } = p;
   return <section class="task" aria-label="Task">
-    <div class="filter"><h2>{showable(t.service)} {showable(t.endpoint || "all endpoints")}</h2><b class={`task-state ${t.state}`}>{showable(t.state)}</b>
+    <div class="filter"><h2>{showable(t.service)} {showable(whatOf(t))}</h2><b class={`task-state ${t.state}`}>{showable(t.state)}</b>
       <Buttons task={t} actions={p.actions} onDone={(deleted) => deleted && p.change({ task: "" })} /></div>
-    <p class="soft">keeps {showable(t.keeps)}; a sample of {t.running ? "running threads" : "nothing that runs"} every {ms(t.periodUs / 1000)},
+    {t.ofProcesses ? <p class="soft">profiles the service's processes by the profiler of SkyWalking's agents; {at(t.start, now)} until {untilText(t, now)} at the latest;
+      {" "}task {showable(t.id)} <button class="text" onClick={() => p.change(profilesOf(t))}>Show the profiles</button></p>
+      : <><p class="soft">keeps {showable(t.keeps)}; a sample of {t.running ? "running threads" : "nothing that runs"} every {ms(t.periodUs / 1000)},
       {t.waiting ? " and waits" : " without waits"}; {at(t.start, now)} until {untilText(t, now)}; task {showable(t.id)}</p>
+    <p>{countsText(t.counts)}{t.counts.matched > 0 && `; the slowest took ${ms(t.slowestMs)}`}</p></>}
     <Cause cause={t.cause} policy={t.policy} />
-    <p>{countsText(t.counts)}{t.counts.matched > 0 && `; the slowest took ${ms(t.slowestMs)}`}</p>
     <WhyList task={t} />
     <Agents task={t} now={now} />
     {t.log.length > 0 && <details><summary>Log of this task</summary><ol class="task-log">{t.log.map((l, i) => <li key={i}>
@@ -154,7 +161,7 @@ function OneRequest(p: Props & { kept: Kept; q: KeptRequest }): preact.JSX.Eleme
     <section class="one-request" aria-label="Kept request">
       <div class="filter"><h2>{showable(q.endpoint)}, {ms(q.duration)}</h2><span class="soft">{at(q.start, p.now)}; {showable(reasonText(q.reason))};
         {" "}{showable(outcomeText(q.outcome))}{q.host && ` by ${showable(q.host)}`}</span></div>
-      <Ledger q={q} dark={p.dark} onLocks={() => p.change(locksAt(p.part.task!.service, q))} />
+      <Ledger q={q} snapshots={part.task!.agents.some((a) => a.skywalking && a.host === q.host)} dark={p.dark} onLocks={() => p.change(locksAt(p.part.task!.service, q))} />
     </section>
     {part.waterfall && <WaterfallView w={part.waterfall} state={p.state.requests} type={p.type} states={p.kept.spans} dark={p.dark}
                                       onChange={(r) => p.change({ requests: { ...p.state.requests, ...r } })} />}
@@ -190,8 +197,8 @@ function TaskList(p: Props): preact.JSX.Element {
         <tr key={t.id}>
           <td><b class={`task-state ${t.state}`}>{showable(t.state)}</b></td>
           <td class="c-name"><button class="pick" title="Show this task and its requests" onClick={() => p.change({ task: t.id, requests: NO_REQUEST })}>
-            {showable(t.endpoint || "all endpoints")}</button> <span class="soft">{showable(t.service)}</span></td>
-          <td>{showable(t.keeps)}</td>{(["seen", "matched", "wanted", "kept", "ordinary", "dropped"] as const).map((k) =>
+            {showable(whatOf(t))}</button> <span class="soft">{showable(t.service)}</span></td>
+          <td>{!t.ofProcesses && showable(t.keeps)}</td>{(["seen", "matched", "wanted", "kept", "ordinary", "dropped"] as const).map((k) =>
             <td key={k} class={k === "dropped" && t.counts[k] > 0 ? "num grew" : "num"}>{count(t.counts[k])}</td>)}
           <td>{untilText(t, p.now)}</td>
           <td><Buttons task={t} actions={p.actions} onDone={() => undefined} /></td></tr>
@@ -211,10 +218,10 @@ export function Tasks(p: Props): preact.JSX.Element {
   return <div class={q || together ? "traces-page tasks-page" : "traces-page lists tasks-page"}>
     <div class="filter traces-bar">
       <button class="reset" onClick={() => change({ task: "", kept: "", requests: NO_REQUEST })}>‹ All tasks</button>
-      {(q || together) && <button class="reset" onClick={() => change({ kept: "", requests: NO_REQUEST })}>‹ {showable(part.task.service)} {showable(part.task.endpoint || "all endpoints")}</button>}
+      {(q || together) && <button class="reset" onClick={() => change({ kept: "", requests: NO_REQUEST })}>‹ {showable(part.task.service)} {showable(whatOf(part.task))}</button>}
       {together && <TogetherBar together={together} state={state} change={change} />}
     </div>
-    {together ? <TogetherView together={together} state={state} change={change} dark={p.dark} picture={p.picture} /> : q ? <OneRequest {...p} kept={part.kept} q={q} /> : <><OneTask {...p} task={part.task} /><Requests {...p} kept={part.kept} /></>}
+    {together ? <TogetherView together={together} state={state} change={change} dark={p.dark} picture={p.picture} /> : q ? <OneRequest {...p} kept={part.kept} q={q} /> : <><OneTask {...p} task={part.task} />{!part.task.ofProcesses && <Requests {...p} kept={part.kept} />}</>}
   </div>;
 }
 
