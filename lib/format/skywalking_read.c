@@ -255,8 +255,8 @@ static size_t split_line(const char *text, u32 *ret_line)
 	if (!colon || colon == text)
 		return strlen(text);
 	digits = colon + 1 + (colon[1] == ' ');
-	/* Java's agent writes -1 for a line that it does not know. */
-	if (strcmp(digits, "-1") != 0 && strcmp(digits, "None") != 0 &&
+	/* Java's agent writes -1 for a line that it does not know, and -2 for native methods. */
+	if (strcmp(digits, "-1") != 0 && strcmp(digits, "-2") != 0 && strcmp(digits, "None") != 0 &&
 	    (str_to_u64(digits, 10, &line) < 0 || line > INT32_MAX))
 		return strlen(text);
 	*ret_line = (u32)line;

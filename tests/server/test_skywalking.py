@@ -4,10 +4,8 @@ snapshots is compared with SkyWalking's own examples."""
 
 import json
 import os
-import shutil
 import struct
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -15,34 +13,25 @@ import urllib.request
 import h2_client
 import pytest
 
+import get_skywalking
 import test_traces
 import wire
-from conftest import PEERS, TOP, wait_for
+from conftest import TOP, wait_for
 from test_api import check, get
 from test_traces import get_trace, profile
 
 V3 = "/skywalking.v3."
 COLLECT, SNAPSHOTS = V3 + "TraceSegmentReportService/collect", V3 + "ProfileTask/collectSnapshot"
 WALL = "request:wall:nanoseconds:request:nanoseconds"
-MAVEN, JAVA_AGENT = "https://repo.maven.apache.org/maven2/org/apache/skywalking/apm-agent", "9.4.0"
-AGENT = "1.2.0" # the wheel of 1.3.0 lacks the modules that its protocol needs
 
 
 @pytest.fixture(scope="session")
 def skywalking_python():
-    """A Python with SkyWalking's agent from PyPI; skips where it cannot be had."""
-    place = os.path.join(PEERS, f"skywalking-{AGENT}")
-    python = os.path.join(place, "bin/python3")
-    if not os.access(python, os.X_OK):
-        new = place + ".new"
-        shutil.rmtree(new, ignore_errors=True)
-        for command in ([sys.executable, "-m", "venv", new],
-                        [f"{new}/bin/python3", "-m", "pip", "install", "-q", f"apache-skywalking=={AGENT}"]):
-            r = subprocess.run(command, capture_output=True, text=True, timeout=600)
-            if r.returncode:
-                pytest.skip(f"SkyWalking's agent cannot be installed: {r.stderr.strip().splitlines()[-1:]}")
-        os.rename(new, place)
-    return python
+    """A Python with SkyWalking's agent; skips where it cannot be had."""
+    try:
+        return get_skywalking.python()
+    except get_skywalking.Unavailable as e:
+        pytest.skip(str(e))
 
 
 class App:
@@ -125,29 +114,12 @@ def test_segments_of_a_python_agent(serve, app):
 
 @pytest.fixture(scope="session")
 def skywalking_java(tmp_path_factory):
-    """The folder of SkyWalking's agent for Java from Maven Central, with a plugin for the test's service (there are none
-    of SkyWalking's on Maven Central); and that of the service. Skips where it cannot be had."""
-    if not shutil.which("javac"):
-        pytest.skip("no JDK")
-    jar = os.path.join(PEERS, f"skywalking-agent-{JAVA_AGENT}.jar")
-    if not os.path.exists(jar):
-        try:
-            with urllib.request.urlopen(f"{MAVEN}/{JAVA_AGENT}/apm-agent-{JAVA_AGENT}.jar", timeout=120) as a, \
-                    open(jar + ".new", "wb") as f:
-                shutil.copyfileobj(a, f)
-        except OSError as e:
-            pytest.skip(f"SkyWalking's agent cannot be downloaded: {e}")
-        os.rename(jar + ".new", jar)
-    top, sources = tmp_path_factory.mktemp("java"), os.path.join(TOP, "tests/server/skywalking_java")
-    for name in ("plugin", "shop", "agent/config", "agent/plugins", "agent/activations"):
-        (top / name).mkdir(parents=True)
-    shutil.copy(jar, top / "agent/skywalking-agent.jar")
-    (top / "agent/config/agent.config").write_text("")
-    (top / "plugin/skywalking-plugin.def").write_text("shop=plugin.ShopPlugin\n")
-    for command in (["javac", "-cp", jar, "-d", top / "plugin", f"{sources}/ShopPlugin.java", f"{sources}/ShopInterceptor.java"],
-                    ["javac", "-d", top / "shop", f"{sources}/Shop.java"],
-                    ["jar", "cf", top / "agent/plugins/shop.jar", "-C", top / "plugin", "."]):
-        subprocess.run(command, check=True, timeout=120)
+    """The folder of SkyWalking's agent for Java, and that of a service; skips where it cannot be had."""
+    top = tmp_path_factory.mktemp("java")
+    try:
+        get_skywalking.java_folders(top)
+    except get_skywalking.Unavailable as e:
+        pytest.skip(str(e))
     return top / "agent", top / "shop"
 
 
@@ -471,6 +443,17 @@ def test_samples_of_an_agent_of_culprit(server):
         all_calls = calls(group)
         assert (all_calls["main"][1], all_calls["main/work"][1], all_calls.get("main/other", (0, None))[1]) == expected
         assert all_calls["main/work/leaf"][2] == expected[1] and group["total_ns"] == expected[0] * 1e6
+
+
+def test_frames(server):
+    """How agents write functions with their lines: Java's, of a native method and of one without lines; Python's."""
+    texts = ["org.shop.Cart.add:12", "org.shop.Cart$1/0x00007f.run:-1", "java.lang.Thread.sleep:-2", "/srv/shop/cart.py.add: 7", "<string>.f: 1"]
+    accepted(stream(server, SNAPSHOTS, [snapshot(n, 10 * n, texts) for n in range(2)]))
+    accepted(stream(server, COLLECT, [segment([span(end=10)])]))
+    [group] = analysis(server, only_trace(server))["groups"]
+    assert [(r["function"], r.get("file", ""), r.get("line", 0)) for r in group["rows"]] == [
+        ("org.shop.Cart.add", "", 12), ("org.shop.Cart$1/0x00007f.run", "", 0), ("java.lang.Thread.sleep", "", 0),
+        ("add", "/srv/shop/cart.py", 7), ("f", "<string>", 1)]
 
 
 def test_limit_of_skywalking(server):
