@@ -11,7 +11,7 @@ import { install } from "../../ui/build.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 install(here);
-const all = ["page", "live", "server", "views", "waits", "servers", "traces", "tasks", "kept", "hostile", "up", "trial", "demo", "tour"];
+const all = ["page", "live", "server", "views", "waits", "servers", "traces", "tasks", "kept", "skywalking", "hostile", "up", "trial", "demo", "tour"];
 const name = process.argv[2];
 // A test's name begins with that of its file.
 const files = all.includes(name?.split(":")[0]) ? [name.split(":")[0]] : all;
