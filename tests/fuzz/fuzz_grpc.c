@@ -23,13 +23,46 @@ static void walk(const struct net_request *r)
 	MUST(at == r->n_body && end == r->body + r->n_body);
 }
 
+/* What a stream that talks remembers between its requests; it is freed once. */
+struct talked {
+	bool ended;
+	u64 requests;
+};
+
+static u64 talks; /* that were not freed */
+
+static void forget(void *state)
+{
+	talks--;
+	free(state);
+}
+
+static void talk(const struct net_request *r, struct net_response *ret)
+{
+	struct talked *t = r->talk->state;
+
+	if (!t) {
+		t = calloc(1, sizeof(*t));
+		MUST(t);
+		talks++;
+		r->talk->state = t;
+		r->talk->end = forget;
+	}
+	MUST(!t->ended && (r->talk->ended ? !r->n_body : r->n_body));
+	t->ended = r->talk->ended;
+	ret->answers = ++t->requests % 2;
+}
+
 static void handler(void *userdata, const struct net_request *r, struct net_response *ret)
 {
 	(void)userdata;
 	if (r->framed)
 		walk(r);
+	if (r->talk)
+		talk(r, ret);
 	fuzz_echo(r, ret);
-	ret->status = r->n_body % 2 ? NET_GRPC_OK : NET_GRPC_INVALID_ARGUMENT;
+	ret->status = r->n_body % 2 || (r->talk && r->talk->ended) ? NET_GRPC_OK
+								   : NET_GRPC_INVALID_ARGUMENT;
 	memcpy(ret->message, "not % fine\n", 12);
 }
 
@@ -38,6 +71,8 @@ static enum net_stream streams(void *userdata, const struct net_request *r)
 	(void)userdata;
 	if (str_starts(r->path, "/s.c"))
 		return NET_STREAM_COLLECTS;
+	if (str_starts(r->path, "/s.t"))
+		return NET_STREAM_TALKS;
 	return str_starts(r->path, "/s.") ? NET_STREAM_ANSWERS : NET_STREAM_NONE;
 }
 
@@ -52,5 +87,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				 .name = "fuzz"};
 
 	fuzz_session(data, size, &l, grpc_session_create);
+	MUST(!talks);
 	return 0;
 }

@@ -3,15 +3,17 @@
 numbers of the fields (skywalking.v10), what others would send: its agent for Go is not on the module proxy."""
 
 import json
+import subprocess
 import time
 
 import h2_client
 import pytest
 
 import wire
-from conftest import wait_for
+from conftest import go_peer, wait_for
 from test_api import check, get
 from test_skywalking import frame, java_app, skywalking_java  # noqa: F401 (fixtures)
+from test_tasks import ctl  # noqa: F401 (a fixture)
 
 V3, V10 = "/skywalking.v3.", "/skywalking.v10."
 PPROF, ASYNC = V10 + "PprofTask/", V10 + "AsyncProfilerTask/"
@@ -215,6 +217,20 @@ def test_room_for_profiles(server):
     assert later.begin(name, size)[1] == OK
 
 
+def test_ctl(server, ctl):  # noqa: F811
+    """The kind and its events on the command line, and how a task looks."""
+    name = ctl("task", "add", "shop", "--kind", "async-profiler", "--events", "wall,lock", "--for", "30s", "--period", "5ms").strip()
+    spec = get_task(server, name)["spec"]
+    assert (spec["kind"], spec["events"], spec["duration_ms"], spec["period_us"], spec["min_ms"]) == ("async-profiler", "wall,lock", 30000, 5000, None)
+    agent = Agent(server, ASYNC)
+    assert agent.ask()[1]["ExecArgs"] == "event=wall,interval=5000000,lock"
+    assert "async-profiler: wall,lock" in ctl("task", "list")
+    text = ctl("task", "show", name)
+    assert "keeps      async-profiler: wall,lock" in text and "shop-1" in text and "armed" in text, text
+    assert get_task(server, ctl("task", "add", "shop", "--kind", "pprof", "--for", "1m").strip())["spec"]["events"] == "cpu"
+    assert "whole minutes" in ctl("task", "add", "shop", "--kind", "pprof", "--for", "30s", status=1)
+
+
 @pytest.mark.parametrize("spec,why", [
     ({"kind": "pprof", "events": ""}, "what is pprof to record"),
     ({"kind": "pprof", "events": "cpu,heap"}, "one event"),
@@ -258,6 +274,25 @@ def test_over_a_restart_and_for_agents_of_culprit(serve, tmp_path, convert):
 def test_rover_is_told_where_to_look(server, method):
     answer = h2_client.Connection(server.ports["otlp-grpc"]).call(V3 + method, b"")
     assert answer.status == 12 and "culprit's agents take the place of SkyWalking's rover" in answer.message
+
+
+@pytest.mark.slow
+def test_pprof_of_a_go_program(server):
+    """runtime/pprof's own profiles by grpc-go: each event is of its type, and has the function that caused it."""
+    program, why = go_peer("skywalking_go", ["main.go", "go.mod"])
+    if not program:
+        pytest.skip(why)
+    causes = {"cpu": "main.spin", "heap": "main.allocate", "block": "main.contend", "mutex": "main.contend", "goroutine": "main.main", "allocs": "main.allocate"}
+    tasks = {event: add(server, "pprof", event, period_us=1000) for event in causes}
+    r = subprocess.run([program, f"127.0.0.1:{server.ports['otlp-grpc']}", "shop", "shop-1", "1", str(len(tasks))], capture_output=True, text=True, timeout=120)
+    assert r.returncode == 0, r.stderr
+    names = {"cpu": "process_cpu", "heap": "memory", "block": "block", "mutex": "mutex", "goroutine": "goroutines", "allocs": "memory"}
+    for event, cause in causes.items():
+        state, reason = agents(server, tasks[event])["shop-1"]
+        assert state == "ended" and int(reason.split()[0]) > 0, (event, reason)
+        found = {t: profile(server, t, **{"service.name": "shop", "task": tasks[event]}) for t in types(server) if t.startswith(names[event] + ":")}
+        assert any(cause in line for lines in found.values() for line in lines), (event, found)
+    print(sorted(types(server)))
 
 
 @pytest.mark.slow
