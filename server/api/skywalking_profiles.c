@@ -402,7 +402,7 @@ static int store(struct upload *u, const struct net_request *r, struct diag *ret
 {
 	_cleanup_str_ struct str labels = {};
 	u64 samples = 0, now = clock_epoch_ms();
-	const struct ingest_file f = {
+	struct ingest_file f = {
 		.format = u->kind == TASK_KIND_PPROF ? "pprof" : "jfr",
 		.name = name_of(&u->task.spec),
 		.host = r->host,
@@ -410,7 +410,6 @@ static int store(struct upload *u, const struct net_request *r, struct diag *ret
 		.to_ms = now,
 		.ret_samples = &samples,
 	};
-	struct ingest_file file = f;
 	struct diag d = {};
 	int e;
 
@@ -418,8 +417,8 @@ static int store(struct upload *u, const struct net_request *r, struct diag *ret
 	put_label(&labels, "service.instance.id", u->instance);
 	put_label(&labels, "telemetry.sdk.name", "skywalking");
 	put_label(&labels, "task", u->task.id);
-	file.labels = str_get(&labels);
-	e = ingest_file(u->api->o.ingest, (const u8 *)str_get(&u->data), u->data.n, &file, &d);
+	f.labels = str_get(&labels);
+	e = ingest_file(u->api->o.ingest, (const u8 *)str_get(&u->data), u->data.n, &f, &d);
 	if (e < 0)
 		return fail(u, e, reterr_diag, d.text[0] ? d.text : strerror(-e));
 	return settle(u, CONTROL_STATE_ENDED, samples, "%llu samples in %zu bytes", samples,

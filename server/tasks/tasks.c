@@ -183,6 +183,22 @@ bool task_lingers(const struct task_info *i, u64 now_ms)
 	return i->end_ms && now_ms >= i->end_ms && now_ms - i->end_ms < TASKS_LINGER_MS;
 }
 
+/* Of another kind than requests: says of each agent that has not delivered why it will not. */
+static void give_up_agents(struct task_entry *e, u64 now_ms)
+{
+	vec_foreach (&e->info.agents, a) {
+		bool began = a->state == CONTROL_STATE_ARMED;
+
+		if (!began && a->state != CONTROL_STATE_QUEUED)
+			continue;
+		a->state = CONTROL_STATE_REFUSED;
+		snprintf(a->reason, sizeof(a->reason), "%s",
+			 began ? "failed: it has delivered nothing"
+			       : "it was busy with another task for the first minute");
+		task_log(e, now_ms, a->host, "%s", a->reason);
+	}
+}
+
 void task_update_state(struct task_entry *e, u64 now_ms)
 {
 	struct task_info *i = &e->info;
@@ -204,6 +220,8 @@ void task_update_state(struct task_entry *e, u64 now_ms)
 		task_log(e, now_ms, "", "ended: no agent runs it any more");
 	else if (s == TASK_STATE_ENDED)
 		task_log(e, now_ms, "", "ended: its time is over");
+	if (s == TASK_STATE_ENDED && i->spec.kind != TASK_KIND_REQUESTS)
+		give_up_agents(e, now_ms);
 	i->said = s;
 }
 

@@ -150,6 +150,19 @@ def test_one_task_at_a_time(server, convert):
     assert Agent(server).ask() is None
 
 
+@pytest.mark.slow
+def test_an_agent_that_was_busy(server):
+    """What can no more be begun after the first minute is over, and says why."""
+    agent = Agent(server, ASYNC)
+    first, second = add(server, "async-profiler", "cpu", duration_ms=300000), add(server, "async-profiler", "lock")
+    assert agent.ask()[1]["TaskId"] == first and agent.ask() is None
+    wait_for(lambda: get_task(server, second)["state"] == "ended" or agent.ask(), "the end of the second task", 90)
+    assert agents(server, second) == {"shop-1": ("refused", "it was busy with another task for the first minute")}
+    assert [line["text"] for line in get_task(server, second)["log"]][-2:] == [
+        "ended: no agent runs it any more", "it was busy with another task for the first minute"]
+    assert get_task(server, first)["state"] == "running" and agents(server, first) == {"shop-1": ("armed", "")}
+
+
 def test_profiles_that_are_not_taken(server, convert):
     """Each failure ends the call or is answered, and is in the task's log."""
     data = convert(FOLDED, ".pb.gz")

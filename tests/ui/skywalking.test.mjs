@@ -10,7 +10,7 @@ import { once } from "node:events";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { after, before, test } from "node:test";
+import { after, before, describe, it } from "node:test";
 import { cannot, culprit, openUrl, top, until } from "./page.mjs";
 import { programs, saidUrl, stop } from "./programs.mjs";
 
@@ -117,44 +117,47 @@ async function profileOnPage(name, app, [slowly, quickly], shot) {
   await api(`tasks/${task}/cancel`, "POST");
 }
 
-test("skywalking: a task of an agent for Python, from the endpoint to the calls of a request", { skip, timeout: 600000 }, async (t) => {
-  const { path, missing } = fetched("python");
-  if (missing)
-    return t.skip(missing);
-  const app = await service(path, [join(top, "tests/server/skywalking_app.py"), `127.0.0.1:${port}`, "till", "1"]);
-  await profileOnPage("till", app, ["slowly", "quickly"], "python");
-  app.p.stdin.end();
-});
-
-test("skywalking: the same of an agent for Java, and a task of async-profiler", { skip, timeout: 600000 }, async (t) => {
-  const at = join(folder, "java");
-  mkdirSync(at);
-  const { missing } = fetched("java", at);
-  if (missing)
-    return t.skip(missing);
-  const settings = { "agent.service_name": "shop", "agent.instance_name": "shop-1", "collector.backend_service": `127.0.0.1:${port}`,
-    "collector.get_profile_task_interval": 1, "collector.heartbeat_period": 1, "logging.output": "CONSOLE" };
-  const app = await service("java", ["-Xmx128m", ...Object.entries(settings).map(([k, v]) => `-Dskywalking.${k}=${v}`),
-    `-javaagent:${at}/agent/skywalking-agent.jar`, "-cp", `${at}/shop`, "Shop"]);
-  await profileOnPage("shop", app, ["Shop.slowly", "Shop.quickly"], "java");
-  const { id } = await api("tasks", "POST", { service: "shop", kind: "async-profiler", events: "cpu,alloc", duration_ms: 5000 });
-  await until("the agent has the task", async () => await states(id) === "armed");
-  const p = await openUrl(`${url}?view=tasks`, { said: /status of 4/ });
-  await p.page.getByRole("button", { name: "async-profiler: cpu,alloc" }).click();
-  await p.page.getByRole("region", { name: "Task", exact: true }).waitFor();
-  await until("the agent has delivered", async () => {
-    await app.buy();
-    return await states(id) !== "armed";
+// Both wait for agents most of the time.
+describe("skywalking", { concurrency: true }, () => {
+  it("skywalking: a task of an agent for Python, from the endpoint to the calls of a request", { skip, timeout: 600000 }, async (t) => {
+    const { path, missing } = fetched("python");
+    if (missing)
+      return t.skip(missing);
+    const app = await service(path, [join(top, "tests/server/skywalking_app.py"), `127.0.0.1:${port}`, "till", "1"]);
+    await profileOnPage("till", app, ["slowly", "quickly"], "python");
+    app.p.stdin.end();
   });
-  assert.equal(await states(id), "ended", JSON.stringify(await api(`tasks/${id}`)));
-  await until("the page says so", async () => /has stopped|samples in/.test(await p.page.getByRole("region", { name: "Task", exact: true }).innerText()));
-  await p.shot("skywalking-async-task");
-  await p.page.getByRole("button", { name: "Show the profiles" }).click();
-  await p.page.locator(".flame canvas").first().waitFor();
-  await p.page.locator(".search input").fill("Shop.slowly");
-  // A JVM that has just started compiles much, and on a busy machine the service gets little of a CPU.
-  await until("its function", async () => parseFloat(await p.page.locator(".search output b").innerText()) > 3);
-  await p.shot("skywalking-async-profile");
-  await p.done();
-  app.p.stdin.end();
+
+  it("skywalking: the same of an agent for Java, and a task of async-profiler", { skip, timeout: 600000 }, async (t) => {
+    const at = join(folder, "java");
+    mkdirSync(at);
+    const { missing } = fetched("java", at);
+    if (missing)
+      return t.skip(missing);
+    const settings = { "agent.service_name": "shop", "agent.instance_name": "shop-1", "collector.backend_service": `127.0.0.1:${port}`,
+      "collector.get_profile_task_interval": 1, "collector.heartbeat_period": 1, "logging.output": "CONSOLE" };
+    const app = await service("java", ["-Xmx128m", ...Object.entries(settings).map(([k, v]) => `-Dskywalking.${k}=${v}`),
+      `-javaagent:${at}/agent/skywalking-agent.jar`, "-cp", `${at}/shop`, "Shop"]);
+    await profileOnPage("shop", app, ["Shop.slowly", "Shop.quickly"], "java");
+    const { id } = await api("tasks", "POST", { service: "shop", kind: "async-profiler", events: "cpu,alloc", duration_ms: 5000 });
+    await until("the agent has the task", async () => await states(id) === "armed");
+    const p = await openUrl(`${url}?view=tasks`, { said: /status of 4/ });
+    await p.page.getByRole("button", { name: "async-profiler: cpu,alloc" }).click();
+    await p.page.getByRole("region", { name: "Task", exact: true }).waitFor();
+    await until("the agent has delivered", async () => {
+      await app.buy();
+      return await states(id) !== "armed";
+    });
+    assert.equal(await states(id), "ended", JSON.stringify(await api(`tasks/${id}`)));
+    await until("the page says so", async () => /has stopped|samples in/.test(await p.page.getByRole("region", { name: "Task", exact: true }).innerText()));
+    await p.shot("skywalking-async-task");
+    await p.page.getByRole("button", { name: "Show the profiles" }).click();
+    await p.page.locator(".flame canvas").first().waitFor();
+    await p.page.locator(".search input").fill("Shop.slowly");
+    // A JVM that has just started compiles much, and on a busy machine the service gets little of a CPU.
+    await until("its function", async () => parseFloat(await p.page.locator(".search output b").innerText()) > 3);
+    await p.shot("skywalking-async-profile");
+    await p.done();
+    app.p.stdin.end();
+  });
 });
