@@ -126,7 +126,7 @@ function Agents(p: { task: Task; now: number }): preact.JSX.Element | null {
 
 /** What agents delivered for a task of whole processes. */
 const profilesOf = (t: Task): Partial<LiveState> => ({ view: "flame", service: t.service, type: "", filters: [{ label: "task", value: t.id, not: false }], stacks: "",
-  group: "", task: "", requests: NO_REQUEST, range: { from: t.start, to: t.end } });
+  group: "", task: "", kept: "", requests: NO_REQUEST, range: { from: t.start, to: t.end } });
 
 function OneTask(p: Props & { task: Task }): preact.JSX.Element {
   const { task: t, now } = p;
