@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stacks that are alike: the same sizes of frames, the same saved registers, and one return address
- * or another in two places that change all the time. Only certain pairs of them occur with each
- * function at the top, so that a stack put together from two is none of the program's.
+ * Stacks that are alike: one return address or another in two places, and saved frame pointers that
+ * change, at stack pointers that do not. Only certain pairs of callers occur with each function at
+ * the top, so that a stack put together from two is none of the program's.
  */
 #include "truth.h"
 
 #define WAYS 4
+#define ALL_WAYS(X) X(0) X(1) X(2) X(3)
+#define ALL_TURNS(X)                                                                               \
+	X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
 
 static volatile long turn; /* 0 to WAYS * WAYS - 1 */
 
@@ -16,14 +19,9 @@ static volatile long turn; /* 0 to WAYS * WAYS - 1 */
 		TRUTH();                                                                           \
 		spin(3000 + i);                                                                    \
 	}
-TOP(0)
-TOP(1) TOP(2) TOP(3) TOP(4) TOP(5) TOP(6) TOP(7) TOP(8) TOP(9) TOP(10) TOP(11) TOP(12) TOP(13)
-	TOP(14) TOP(15)
-
-		static void (*const tops[WAYS * WAYS])(void) = {
-			top_0, top_1, top_2,  top_3,  top_4,  top_5,  top_6,  top_7,
-			top_8, top_9, top_10, top_11, top_12, top_13, top_14, top_15,
-};
+#define TOP_NAME(i) top_##i,
+ALL_TURNS(TOP)
+static void (*const tops[WAYS * WAYS])(void) = {ALL_TURNS(TOP_NAME)};
 
 NOINLINE void between(int n)
 {
@@ -42,10 +40,9 @@ NOINLINE void between(int n)
 		between(3);                                                                        \
 		turn += 0;                                                                         \
 	}
-UPPER(0)
-UPPER(1) UPPER(2) UPPER(3)
-
-	static void (*const uppers[WAYS])(void) = {upper_0, upper_1, upper_2, upper_3};
+#define UPPER_NAME(i) upper_##i,
+ALL_WAYS(UPPER)
+static void (*const uppers[WAYS])(void) = {ALL_WAYS(UPPER_NAME)};
 
 NOINLINE void middle(int n)
 {
@@ -85,10 +82,9 @@ NOINLINE void first(long part)
 		first(turn / 2 % WAYS);                                                            \
 		turn += 0;                                                                         \
 	}
-LOWER(0)
-LOWER(1) LOWER(2) LOWER(3)
-
-	static void (*const lowers[WAYS])(void) = {lower_0, lower_1, lower_2, lower_3};
+#define LOWER_NAME(i) lower_##i,
+ALL_WAYS(LOWER)
+static void (*const lowers[WAYS])(void) = {ALL_WAYS(LOWER_NAME)};
 
 int main(int argc, char **argv)
 {
