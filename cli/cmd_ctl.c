@@ -32,7 +32,7 @@ static const struct option connection_options[] = {
 	OPTION_FLAG("json", 0, A, json, "print the server's answer as it came"),
 	{},
 };
-static const struct option add_options[] = {
+static const struct option task_options[] = {
 	OPTION_STRING("min", 0, "TIME", A, min,
 		      "keep requests that take at least so long: 100ms, 1.5s"),
 	OPTION_F64("percentile", 0, "P", A, percentile, 50, 99.9,
@@ -44,7 +44,6 @@ static const struct option add_options[] = {
 		   "(default 0)"),
 	OPTION_STRING("for", 0, "TIME", A, duration,
 		      "end after so long (default 5m); 0: when it is cancelled"),
-	OPTION_STRING("start", 0, "TIME", A, start, "start after so long (default: now)"),
 	OPTION_STRING("period", 0, "TIME", A, period,
 		      "take a sample of a thread on a CPU so often, from 1ms (default 10ms)"),
 	OPTION_STRING("floor", 0, "TIME", A, floor,
@@ -57,15 +56,18 @@ static const struct option add_options[] = {
 		   "keep so many requests of an agent (default 0: no limit)"),
 	OPTION_U64("max-per-minute", 0, "N", A, max_per_minute, 0, 1000000,
 		   "keep so many requests to an endpoint in a minute (default 60);\n0: no limit"),
-	OPTION_STRING(
-		"kind", 0, "KIND", A, kind,
-		"requests (default); or pprof or async-profiler: profile the service's "
-		"processes,\nby the profiler of SkyWalking's agents for Go and Java, which send "
-		"to this server"),
+	{},
+};
+static const struct option add_options[] = {
+	OPTION_STRING("start", 0, "TIME", A, start, "start after so long (default: now)"),
+	OPTION_STRING("kind", 0, "KIND", A, kind,
+		      "requests (default); or pprof or async-profiler: profile the service's\n"
+		      "processes by the profiler of SkyWalking's agents for Go and Java, which\n"
+		      "send to this server"),
 	OPTION_STRING("events", 0, "NAMES", A, events,
-		      "what a profiler records (default cpu). pprof: one of cpu, heap, allocs, "
-		      "block,\nmutex, goroutine, threadcreate. async-profiler: one of cpu, wall, "
-		      "ctimer, itimer,\nand alloc, lock: \"cpu,alloc\""),
+		      "what that profiler records (default cpu). pprof: one of cpu, heap,\n"
+		      "allocs, block, mutex, goroutine, threadcreate. async-profiler: one of\n"
+		      "cpu, wall, ctimer, itimer, and alloc, lock: \"cpu,alloc\""),
 	{},
 };
 static const struct option requests_options[] = {
@@ -425,7 +427,8 @@ int cmd_ctl(int argc, char **argv)
 		.max_per_day = CTL_UNSET,
 	};
 	const struct option_group groups[] = {{NULL, connection_options, &a},
-					      {"task add, policy create", add_options, &a},
+					      {"task add, policy create", task_options, &a},
+					      {"task add", add_options, &a},
 					      {"task requests", requests_options, &a},
 					      {"policy create", ctl_policy_options, &a},
 					      {"agent set", ctl_agent_options, &a},

@@ -68,6 +68,9 @@ static int put_policy(const struct ctl_arguments *a, int n, char **words, struct
 	if (a->start)
 		return cli_error(2, "ctl: --start is not for policies: a policy's task starts when "
 				    "it fires");
+	if (a->kind || a->events)
+		return cli_error(2, "ctl: --kind and --events are not for policies: their tasks "
+				    "keep requests");
 	json_open_object(&w, NULL);
 	json_put_exact(&w, "service", words[0]);
 	json_put_exact(&w, "cause", words[1]);

@@ -282,6 +282,7 @@ def test_ctl(server, ctl):
 @pytest.mark.parametrize("args,says", [
     (["policy", "create", "shop", "cpu"], "policy create SERVICE CAUSE"), (["policy", "create", "shop", "cpu", "much"], "not a threshold such as 150"),
     (["policy", "create", "shop", "latency", "fast"], "such as 200ms"), (["policy", "create", "shop", "cpu", "1", "--window", "5"], "not a time"),
+    (["policy", "create", "shop", "cpu", "1", "--kind", "pprof"], "keep requests"),
     (["agent", "set"], "give --frequency, --budget or --off-cpu"), (["agent", "set", "--off-cpu", "maybe"], "yes or no"),
     (["agent", "set", "--frequency", "1001"], "--frequency takes"), (["policy", "show", "../x"], "not the id of a policy")])
 def test_ctl_wrong_usage(ctl, args, says):
