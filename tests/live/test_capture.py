@@ -190,7 +190,7 @@ def test_a_request_is_kept_from_its_first_millisecond(tools, keeper):
 
 def test_a_wait_tells_the_owner_and_the_waker(tools, keeper):
     """Who had the lock, and who ended the wait; the same labels as those of the always-on waits (doc/waits.md)."""
-    service = Service(tools, 2, 60, 0)
+    service = Service(tools, 2, 300, 0) # the budget may leave out nine of ten locks
     try:
         keeper.arm("t1", 1000, 50, "both")
         [holder] = [int(tid) for tid in os.listdir(f"/proc/{service.pid}/task")

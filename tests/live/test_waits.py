@@ -46,9 +46,10 @@ def stolen_ns():
 
 
 class Recorded:
-    """`beside(pid)` is a context in which the threads wait."""
+    """`beside(pid)` is a context in which the threads wait. With this budget each wait is walked, also where a machine
+    takes the CPU away from a walk; test_a_budget_keeps_the_sums is of less."""
 
-    def __init__(self, culprit, folder, file, *scenarios, options=("--wall",), beside=contextlib.nullcontext):
+    def __init__(self, culprit, folder, file, *scenarios, options=("--wall", "--budget", 50), beside=contextlib.nullcontext):
         stolen = stolen_ns()
         program = subprocess.Popen([os.path.join(TOOLS, "known_waits"), str(SECONDS), file, *scenarios],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
