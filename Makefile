@@ -84,6 +84,9 @@ check-vm-quick: all ## one old kernel in QEMU
 check-ui: all ## the page in Chromium (package chromium)
 	CULPRIT=$(abspath $(BUILD))/cli/culprit node tests/ui/run.mjs
 
+check-ui-quick: all ## the same without slow tests
+	CULPRIT=$(abspath $(BUILD))/cli/culprit node tests/ui/run.mjs --quick
+
 readme-picture: all ## takes doc/ui.webp again, on this machine (package chromium; needs root and BPF)
 	CULPRIT=$(abspath $(BUILD))/cli/culprit node tests/ui/picture.mjs
 
@@ -109,4 +112,4 @@ clean:
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
-.PHONY: all bench check check-root check-root-quick check-runtimes check-runtimes-each $(RUNTIMES:%=check-runtimes-%) check-runtimes-quick check-server check-server-quick check-ui check-vm check-vm-quick fuzz lint lint-quick format install readme-picture soak clean help
+.PHONY: all bench check check-root check-root-quick check-runtimes check-runtimes-each $(RUNTIMES:%=check-runtimes-%) check-runtimes-quick check-server check-server-quick check-ui check-ui-quick check-vm check-vm-quick fuzz lint lint-quick format install readme-picture soak clean help

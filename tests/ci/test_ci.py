@@ -21,7 +21,7 @@ check-root-quick:
 	@/usr/bin/python3 -m pytest -p no:cacheprovider -rsfE -q --no-header tests/live
 check-runtimes-quick check-server-quick:
 	@echo "1 passed in 0.01s"
-check-ui:
+check-ui-quick:
 	@node tests/ui/run.mjs
 """
 RUN = """

@@ -130,6 +130,9 @@ export async function until(what, condition, seconds = 120) {
   assert.fail(`not in ${seconds} s: ${what}`);
 }
 
+/** The number of a share as the page writes it: "97.1 %", ">99.99 %". */
+export const shareOf = (text) => parseFloat(text.trim().replace(",", ".").replace(/^[<>]/, ""));
+
 export class Page {
   constructor(page, context, wrong) {
     Object.assign(this, { page, context, wrong });

@@ -2,7 +2,7 @@
 /*
  * make check-ui: installs playwright-core (no browser of its own) and runs the browser tests.
  *
- *	node tests/ui/run.mjs [NAME]	all, or the test of this name alone
+ *	node tests/ui/run.mjs [--quick | NAME]	all, those that ./check runs, or the test of this name alone
  */
 import { spawnSync } from "node:child_process";
 import { dirname, join } from "node:path";
@@ -11,10 +11,13 @@ import { install } from "../../ui/build.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 install(here);
-const all = ["page", "live", "server", "views", "waits", "servers", "traces", "tasks", "kept", "skywalking", "hostile", "up", "trial", "demo", "tour"];
-const name = process.argv[2];
+const all = ["page", "live", "server", "views", "waits", "servers", "traces", "tasks", "kept", "policies", "skywalking", "hostile", "up", "trial", "demo", "tour"];
+// They wait for the agents of others, for minutes.
+const slow = ["skywalking"];
+const quick = process.argv[2] === "--quick";
+const name = quick ? undefined : process.argv[2];
 // A test's name begins with that of its file.
-const files = all.includes(name?.split(":")[0]) ? [name.split(":")[0]] : all;
+const files = all.includes(name?.split(":")[0]) ? [name.split(":")[0]] : all.filter((t) => !(quick && slow.includes(t)));
 const chosen = name === undefined ? [] : [`--test-name-pattern=/^${name.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")}$/`];
 // Two files at a time: a browser waits much of its time.
 const r = spawnSync(process.execPath, ["--test", "--test-concurrency=2", ...chosen, ...files.map((t) => join(here, `${t}.test.mjs`))], { stdio: "inherit" });

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { cannot, culprit, openUrl, top, until } from "./page.mjs";
+import { cannot, culprit, openUrl, shareOf, top, until } from "./page.mjs";
 import { programs, saidUrl } from "./programs.mjs";
 
 let skip = cannot() || (process.getuid() === 0 ? false : "needs root: it records all of the machine");
@@ -76,7 +76,7 @@ async function see(service, more = "") {
     await p.page.getByLabel(/Search frames/).fill(`^${name}$`);
     await until(`${name} is found`, has);
     await p.painted();
-    return parseFloat((await found.innerText()).replace(",", "."));
+    return shareOf(await found.innerText());
   };
   p.legend = async () => Object.fromEntries((await p.page.locator(".legend li:not(.folding)").allInnerTexts()).map((t) => {
     const [, name, share] = /^(\S+)\s+([\d.,]+) %/.exec(t.replace(/\s+/g, " ").trim()) ?? [];
@@ -111,7 +111,7 @@ it("nginx: the worker waits for the upstream's socket", async () => {
   const rows = await p.rows();
   const [first] = rows;
   assert.equal(first[0], upstream, JSON.stringify([ports, rows]));
-  assert.ok(parseFloat(first[2]) > 90, first.join());
+  assert.ok(shareOf(first[2]) > 90, first.join());
   await p.shot("servers-peer");
   await p.page.locator(".waits button", { hasText: upstream }).click();
   await p.settled();

@@ -7,7 +7,7 @@ import { hostname } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { CHURN } from "./known.mjs";
-import { cannot, culprit, openUrl, until } from "./page.mjs";
+import { cannot, culprit, openUrl, shareOf, until } from "./page.mjs";
 import { programs, saidUrl, stop } from "./programs.mjs";
 
 const skip = cannot() || (process.getuid() === 0 ? false : "needs root: it records all of the machine");
@@ -102,7 +102,7 @@ test("culprit up: the page follows this machine, by service, to the function", {
   await p.page.waitForSelector('.live-page[aria-busy="false"]');
   // All that it does is this function; the interpreter's own first moments are the rest.
   await p.page.locator(".search input").fill("spinning");
-  await until("its function", async () => parseFloat(await p.page.locator(".search output b").innerText()) > 50);
+  await until("its function", async () => shareOf(await p.page.locator(".search output b").innerText()) > 50);
   const samples = async () => Number(/([\d,]+) samples/.exec(await p.page.locator(".quality").innerText())[1].replace(/,/g, ""));
   const n = await samples();
   await until("more of them", async () => (await samples()) > n);
