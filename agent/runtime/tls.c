@@ -53,6 +53,17 @@ bool runtime_is_tls(const struct exec *x, const struct exec_value *v, struct run
 	return true;
 }
 
+bool runtime_is_key(const struct exec *x, const struct exec_value *v, struct runtime_tls *ret)
+{
+	struct exec_value at;
+	u64 slot;
+
+	if (!exec_is_load(x, v, 4, &at) || !exec_is_constant(&at, &slot))
+		return false;
+	*ret = (struct runtime_tls){.kind = RUNTIME_TLS_KEY, .slot = slot};
+	return true;
+}
+
 /* ---- libc ---- */
 
 struct specific {

@@ -41,6 +41,9 @@ struct runtime_libc {
 /* Whether a value is 8 bytes loaded from a variable of the thread. */
 bool runtime_is_tls(const struct exec *x, const struct exec_value *v, struct runtime_tls *ret);
 
+/* Whether the argument of a call may be a key for pthread_getspecific(): 4 bytes of a variable. */
+bool runtime_is_key(const struct exec *x, const struct exec_value *v, struct runtime_tls *ret);
+
 /*
  * Determines, for a process, how to get from the thread pointer to the content of the variable.
  * `libc` is filled when it is needed and kept for the next call. With RUNTIME_TLS_NONE *ret stays

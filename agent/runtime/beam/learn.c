@@ -96,17 +96,15 @@ static void read_text(struct elf_file *elf, const char *symbol, char *ret, size_
 
 struct key_reader {
 	struct runtime_code code;
-	u64 key;
+	struct runtime_tls tls;
 };
 
 static bool on_event(void *arg, const struct exec *x, enum exec_event event,
 		     const struct exec_value *value)
 {
 	struct key_reader *r = arg;
-	struct exec_value at;
 
-	return event == EXEC_CALLS && exec_is_load(x, value, 4, &at) &&
-	       exec_is_constant(&at, &r->key);
+	return event == EXEC_CALLS && runtime_is_key(x, value, &r->tls);
 }
 
 int beam_find_key(struct elf_file *elf, u64 svma, struct beam_learned *l, struct diag *d)
@@ -114,10 +112,10 @@ int beam_find_key(struct elf_file *elf, u64 svma, struct beam_learned *l, struct
 	struct key_reader r = {.code.elf = elf};
 	struct exec_program p = {.code = runtime_code_at, .event = on_event, .arg = &r};
 
-	if (!svma || exec_run(&p, elf->machine, svma) < 0 || !r.key)
+	if (!svma || exec_run(&p, elf->machine, svma) < 0 || !r.tls.kind)
 		return diag_set(d, -ENOTSUP,
 				"the code of erts_get_scheduler_data is not understood");
-	l->scheduler = (struct runtime_tls){.kind = RUNTIME_TLS_KEY, .slot = r.key};
+	l->scheduler = r.tls;
 	return 0;
 }
 

@@ -83,14 +83,8 @@ static bool on_thread_p(void *arg, const struct exec *x, enum exec_event event,
 			const struct exec_value *value)
 {
 	struct context_reader *r = arg;
-	struct exec_value at;
-	u64 address;
 
-	if (event != EXEC_CALLS || !exec_is_load(x, value, 4, &at) ||
-	    !exec_is_constant(&at, &address))
-		return false;
-	*r->tls = (struct runtime_tls){.kind = RUNTIME_TLS_KEY, .slot = address};
-	return true;
+	return event == EXEC_CALLS && runtime_is_key(x, value, r->tls);
 }
 
 static int learn_thread(struct elf_file *elf, struct ruby_learned *l, struct diag *d)
