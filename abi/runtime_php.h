@@ -90,8 +90,11 @@ _Static_assert(sizeof(struct php_binary) <= sizeof(((struct runtime_binary *)0)-
 	       "php_binary");
 
 struct php_process {
-	__u64 globals; /* avma of executor_globals */
-	__u64 pad[12];
+	/* avma of executor_globals. In a thread-safe build, the offset of those of a thread in its
+	 * memory for PHP, which `memory` leads to from the thread pointer. */
+	__u64 globals;
+	struct runtime_chain memory; /* n is 0: not a thread-safe build */
+	__u64 pad[8];
 };
 _Static_assert(sizeof(struct php_process) == sizeof(((struct runtime_process *)0)->room),
 	       "php_process");

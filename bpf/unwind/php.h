@@ -121,8 +121,10 @@ static __always_inline __u64 php_function_word(const struct php_buffer *f, __u32
 __noinline int php_start(void)
 {
 	const struct runtime_process *process;
+	const struct php_process *own;
 	struct scratch *s = scratch_get();
 	struct php_env e;
+	__u64 memory;
 
 	process = s ? runtime_process(s, RUNTIME_PHP) : NULL;
 	if (!process)
@@ -133,7 +135,14 @@ __noinline int php_start(void)
 	if (!php_env(&e))
 		return false;
 	e.w->started = 1;
-	e.w->globals = ((const struct php_process *)process->room)->globals;
+	own = (const struct php_process *)process->room;
+	e.w->globals = own->globals;
+	if (own->memory.n) {
+		memory = runtime_follow(&own->memory, s->first.tls);
+		if (!memory)
+			return false; /* not a thread of PHP */
+		e.w->globals += memory;
+	}
 	e.w->frame = runtime_word(e.w->globals + e.b->current);
 	if (s->first.full && s->first.r[PHP_REG_FRAME] == e.w->frame) {
 		e.w->leaf = e.w->frame;

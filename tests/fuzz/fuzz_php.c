@@ -4,7 +4,7 @@
  * that wild pointers lead to readable memory, too.
  *
  *	byte 0	even: a binary (tests/unit/php_image.h) whose text the rest overwrites; u16 place,
- *		u8 value, and so on. Odd: objects
+ *		u8 value, and so on; bit 1: it is thread-safe. Odd: objects
  *	byte 1	objects: enum php_kind
  *	rest	objects: a function and what its pointers lead to
  */
@@ -28,13 +28,13 @@ static void change_text(u8 *text, size_t n)
 		text[(changes[i] | (size_t)changes[i + 1] << 8) % n] = changes[i + 2];
 }
 
-static void fuzz_binary(void)
+static void fuzz_binary(bool threads)
 {
 	struct php_learned l = {};
 	struct elf_file *elf = NULL;
 	struct elfw w = {};
 
-	php_image_write(&w, change_text);
+	php_image_write(&w, threads, change_text);
 	if (elf_file_open_memory((u8 *)w.out.data, w.out.n, NULL, &elf) == 0) {
 		/* BPF must be able to use any accepted binary. */
 		if (php_learn(elf, &l, NULL) == 0 &&
@@ -83,6 +83,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	changes = data + 1;
 	n_changes = size - 1;
-	fuzz_binary();
+	fuzz_binary(data[0] & 2);
 	return 0;
 }

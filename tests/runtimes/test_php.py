@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PHP's frames: exact chains of names, files and lines, on each version, with and without OPcache and its JIT.
 
-Debian's builds of other suites come from `tests/runtimes/php/get debian 7.4 8.2 8.4 8.5 8.6`.
+Debian's builds of other suites come from `tests/runtimes/php/get debian 7.4 8.2 8.4 8.5 8.6`; `get zts 8.2` makes a thread-safe
+build ("8.2zts").
 """
 
 import glob
@@ -36,15 +37,16 @@ MODES = {
 }
 BUILDS = [f"{version}-{mode}" for version in VERSIONS for mode in MODES
           if mode == "plain" or version != "7.4" or mode == "opcache"]
+BUILDS += [f"8.2zts-{mode}" for mode in MODES]
 
 Frame = namedtuple("Frame", "name file line")
 
 
 class Php:
-    """One build of PHP in a root of its own, with the settings of one mode."""
+    """One build of PHP, with the settings of one mode. Debian's are in a root of their own."""
 
-    def __init__(self, root, version, mode):
-        self.root, self.build = root, f"{version}-{mode}"
+    def __init__(self, root, version, mode, threads=False):
+        self.root, self.build, self.threads = root, f"{version}{'zts' if threads else ''}-{mode}", threads
         self.version = tuple(map(int, version.split(".")))
         settings = [s for s in MODES[mode] if self.version >= (8, 0) or "jit" not in s]
         if settings and self.version < (8, 5):
@@ -52,7 +54,8 @@ class Php:
         if self.version < (8, 0):
             settings.insert(0, "extension=json.so")
         self.settings = [a for s in settings for a in ("-d", s)]
-        self.command = ["chroot", root, f"/usr/bin/php{version}", "-n", *self.settings]
+        program = f"{CACHE}/php-zts-{version}/bin/php" if threads else f"/usr/bin/php{version}"
+        self.command = ["chroot", root, program, "-n", *self.settings]
 
     def place(self, *names):
         """Copies scripts into the root; returns the path of the first one for the interpreter."""
@@ -79,9 +82,20 @@ def find(version):
     return root
 
 
+def find_threads(version):
+    """php/get builds it if it can, else the test is skipped."""
+    if not os.path.exists(f"{CACHE}/php-zts-{version}/bin/php"):
+        got = subprocess.run([os.path.join(HERE, "php/get"), "zts", version], capture_output=True, text=True)
+        if got.returncode:
+            pytest.skip(f"no thread-safe PHP {version}: {got.stderr.strip()}")
+
+
 @pytest.fixture(params=BUILDS)
 def php(request):
     version, mode = request.param.split("-")
+    if version.endswith("zts"):
+        find_threads(version[:-3])
+        return Php("/", version[:-3], mode, threads=True)
     return Php(os.path.realpath(find(version)), version, mode)
 
 
@@ -356,6 +370,8 @@ def fastcgi(path, script, query):
 @pytest.fixture
 def fpm(php):
     """Starts FPM with two workers; returns (process, socket)."""
+    if php.threads:
+        pytest.skip("the thread-safe build has no FPM: a worker of FPM has one thread")
     script = php.place("chains.php", "included.php")
     assert script == "/tmp/chains.php"
     for name, text in {"passwd": "root:x:0:0::/:/bin/sh\n", "group": "root:x:0:\n"}.items():
@@ -409,3 +425,49 @@ def test_fpm(culprit, php, fpm, tmp_path):
              if any(f.name == "round_of_all" for f in s)}
     assert sum(whole.values()) >= 0.5 * sum(stacks.values())
     judge(f"{php.build} FPM", whole, truncated)
+
+
+@pytest.mark.parametrize("version", ["8.2zts"])
+def test_threads(culprit, version, tmp_path):
+    """Scripts that run at the same time in threads of a process: each thread has the frames of its own script."""
+    version = version[:-3]
+    find_threads(version)
+    build = f"{CACHE}/php-zts-{version}"
+    headers = [f"-I{build}/include/php{d}" for d in ("", "/main", "/Zend", "/TSRM")]
+    subprocess.run(["cc", "-O1", "-rdynamic", "-D_GNU_SOURCE", "-DZTS", *headers, "-o", tmp_path / "php-threads",
+                    os.path.join(HERE, "php/threads.c"), f"{build}/lib/libphp.a", "-lpcre2-8", "-lm", "-ldl", "-lresolv",
+                    "-lpthread"], check=True)
+    names = ["red", "green", "blue"]
+    for name in names:
+        (tmp_path / f"{name}.php").write_text(
+            f"<?php\nfunction {name}_leaf() {{\n    for ($i = 0, $n = 0; $i < 10000; $i++) $n += $i;\n    return $n;\n}}\n"
+            f"function {name}_outer() {{\n    return {name}_leaf();\n}}\n"
+            f"while (true)\n    {name}_outer();\n", encoding="ascii")
+    with subprocess.Popen([tmp_path / "php-threads", *(tmp_path / f"{n}.php" for n in names)],
+                          stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            for tid in os.listdir(f"/proc/{process.pid}/task"):
+                if int(tid) != process.pid: # which waits for the others
+                    wait_for_cpu(int(tid), 0.5)
+            said = subprocess.run([culprit, "doctor", "-p", str(process.pid)], capture_output=True, text=True,
+                                  check=True).stdout
+            stacks, truncated = profile(culprit, process.pid, tmp_path)
+        finally:
+            process.kill()
+    assert f"php: PHP {version}" in said and "(thread-safe), offsets from its code" in said, said
+    right, wrong = Counter(), Counter()
+    for stack, n in stacks.items():
+        part = [(f.name, os.path.basename(f.file), f.line) for f in stack if (f.file or "").endswith(".php")]
+        name = part[-1][1][:-4] if part else ""
+        chain = [("{main}", f"{name}.php", 10), (f"{name}_outer", f"{name}.php", 7), (f"{name}_leaf", f"{name}.php", 3)]
+        if part[:-1] == chain[:len(part) - 1] and part and part[-1][:2] == chain[len(part) - 1][:2]:
+            right[name, len(part)] += n
+        elif part:
+            wrong[tuple(part)] += n
+    total = sum(stacks.values())
+    print(f"{version}, thread-safe: {total} samples, {truncated} truncated, right by script and depth: {dict(right)}, "
+          f"wrong: {wrong.total()}")
+    assert not wrong, wrong.most_common(3)
+    assert all(right[name, 3] >= 20 for name in names) and right.total() >= 0.95 * total
+    assert truncated <= 0.01 * total

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A binary of PHP with nothing but what the agent learns from it: the functions of its API in
- * machine code, with the offsets of PHP 8.2 on x86-64.
+ * machine code, with the offsets of PHP 8.2 on x86-64; without thread-safety, or with it.
  */
 #pragma once
 
@@ -12,6 +12,7 @@
 #define PHP_IMAGE_CURRENT 0x1e8
 #define PHP_IMAGE_BEFORE_THROW 0x370
 #define PHP_IMAGE_GENERATOR_CLASS 0x9000
+#define PHP_IMAGE_GLOBALS_OFFSET 0x9100 /* executor_globals_offset, in thread-safe builds */
 
 struct php_image_function {
 	const char *name;
@@ -63,46 +64,80 @@ static const struct php_image_function php_image_functions[] = {
 };
 #define PHP_IMAGE_FUNCTIONS (sizeof(php_image_functions) / sizeof(php_image_functions[0]))
 
-/* Writes the binary into w->out; `change` may damage its text, or is NULL. */
-static inline void php_image_write(struct elfw *w, void (*change)(u8 *text, size_t n))
+/* mov %fs:0, %rax; mov -8(%rax), %rax; ret */
+static const struct php_image_function php_image_memory = {
+	"tsrm_get_ls_cache",
+	17,
+	{0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0, 0x48, 0x8b, 0x80, 0xf8, 0xff, 0xff, 0xff, 0xc3}};
+
+/* Appends the first instruction of a function, PHP_IMAGE_LOAD, at the end of the text. */
+static inline void php_image_load(struct str *text, u32 offset, bool threads)
+{
+	/* call tsrm_get_ls_cache; mov executor_globals_offset(%rip), %rdx; mov OFFSET(%rax,%rdx) */
+	u8 code[20] = {0xe8, [5] = 0x48, 0x8b, 0x15, [12] = 0x48, 0x8b, 0x84, 0x10};
+	u32 end = PHP_IMAGE_TEXT + (u32)text->n + 7, to = PHP_IMAGE_GLOBALS + offset - end;
+
+	if (!threads) {
+		static const u8 load[] = {PHP_IMAGE_LOAD};
+
+		memcpy(code, load, sizeof(load));
+		memcpy(code + 3, &to, sizeof(to));
+		str_append(text, (char *)code, sizeof(load));
+		return;
+	}
+	to = PHP_IMAGE_TEXT - (end - 2);
+	memcpy(code + 1, &to, sizeof(to));
+	to = PHP_IMAGE_GLOBALS_OFFSET - (end + 5);
+	memcpy(code + 8, &to, sizeof(to));
+	memcpy(code + 16, &offset, sizeof(offset));
+	str_append(text, (char *)code, sizeof(code));
+}
+
+/*
+ * Writes the binary into w->out; `change` may damage its text, or is NULL. `threads`: thread-safe,
+ * with tsrm_get_ls_cache() in front of the other functions.
+ */
+static inline void php_image_write(struct elfw *w, bool threads, void (*change)(u8 *text, size_t n))
 {
 	static const char rodata[] = "\0X-Powered-By: PHP/8.2.36\0";
-	Elf64_Sym symbols[PHP_IMAGE_FUNCTIONS + 3] = {};
+	Elf64_Sym symbols[PHP_IMAGE_FUNCTIONS + 4] = {};
 	struct str names = {}, text = {};
 	u32 n = 1;
 
 	w->machine = EM_X86_64;
 	str_putc(&names, 0);
-	for (u32 i = 0; i < PHP_IMAGE_FUNCTIONS; i++) {
-		const struct php_image_function *f = &php_image_functions[i];
-		u32 end = PHP_IMAGE_TEXT + (u32)text.n + 7;
-		u32 to = PHP_IMAGE_GLOBALS +
-			 (f->name[0] == '(' ? PHP_IMAGE_BEFORE_THROW : PHP_IMAGE_CURRENT) - end;
-		char *code;
+	for (u32 i = !threads; i <= PHP_IMAGE_FUNCTIONS; i++) {
+		const struct php_image_function *f =
+			i ? &php_image_functions[i - 1] : &php_image_memory;
+		u32 start = (u32)text.n, load = f->code[2] == 0x05 ? 7 : 0;
 
-		if (f->name[0] != '(') {
-			symbols[n++] = (Elf64_Sym){.st_name = (u32)names.n,
-						   .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
-						   .st_shndx = 1,
-						   .st_value = PHP_IMAGE_TEXT + text.n,
-						   .st_size = f->n};
-			str_append(&names, f->name, strlen(f->name) + 1);
-		}
-		str_append(&text, f->code, f->n);
-		code = text.data + text.n - f->n;
-		if (f->code[2] == 0x05)
-			memcpy(code + 3, &to, sizeof(to));
+		if (load)
+			php_image_load(&text,
+				       f->name[0] == '(' ? PHP_IMAGE_BEFORE_THROW
+							 : PHP_IMAGE_CURRENT,
+				       threads);
+		str_append(&text, f->code + load, f->n - load);
+		if (f->name[0] == '(')
+			continue;
+		symbols[n++] = (Elf64_Sym){.st_name = (u32)names.n,
+					   .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
+					   .st_shndx = 1,
+					   .st_value = PHP_IMAGE_TEXT + start,
+					   .st_size = text.n - start};
+		str_append(&names, f->name, strlen(f->name) + 1);
 	}
 	for (u32 i = 0; i < 2; i++) {
-		static const char *const variables[] = {"executor_globals", "zend_ce_generator"};
+		const char *variable = i	 ? "zend_ce_generator"
+				       : threads ? "executor_globals_offset"
+						 : "executor_globals";
+		u32 at = threads ? PHP_IMAGE_GLOBALS_OFFSET : PHP_IMAGE_GLOBALS;
 
-		symbols[n++] =
-			(Elf64_Sym){.st_name = (u32)names.n,
-				    .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT),
-				    .st_shndx = 1,
-				    .st_value = i ? PHP_IMAGE_GENERATOR_CLASS : PHP_IMAGE_GLOBALS,
-				    .st_size = i ? 8 : 1800};
-		str_append(&names, variables[i], strlen(variables[i]) + 1);
+		symbols[n++] = (Elf64_Sym){.st_name = (u32)names.n,
+					   .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT),
+					   .st_shndx = 1,
+					   .st_value = i ? PHP_IMAGE_GENERATOR_CLASS : at,
+					   .st_size = 8};
+		str_append(&names, variable, strlen(variable) + 1);
 	}
 	if (change)
 		change((u8 *)text.data, text.n);

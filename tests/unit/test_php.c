@@ -12,19 +12,25 @@
 
 /* ---- binaries ---- */
 
-static int learn(void (*change)(u8 *text, size_t n), struct php_learned *ret, struct diag *d)
+static int learn_kind(bool threads, void (*change)(u8 *text, size_t n), struct php_learned *ret,
+		      struct diag *d)
 {
 	struct elf_file *elf = NULL;
 	struct elfw w = {};
 	int r;
 
-	php_image_write(&w, change);
+	php_image_write(&w, threads, change);
 	cr_assert_eq(elf_file_open_memory((u8 *)w.out.data, w.out.n, NULL, &elf), 0);
 	cr_expect(php_has_loop(elf));
 	r = php_learn(elf, ret, d);
 	elf_file_destroy(elf);
 	str_deinit(&w.out);
 	return r;
+}
+
+static int learn(void (*change)(u8 *text, size_t n), struct php_learned *ret, struct diag *d)
+{
+	return learn_kind(false, change, ret, d);
 }
 
 Test(php, learns_from_code)
@@ -49,6 +55,39 @@ Test(php, learns_from_code)
 	cr_expect_eq(l.bpf.loops[0].end - l.bpf.loops[0].start, 14);
 	/* After the jump to the code of an instruction. */
 	cr_expect_eq(l.bpf.jit_pc, l.bpf.loops[0].start + 8);
+}
+
+/* Each thread has its own executor_globals; the offsets in them are the same. */
+Test(php, learns_from_thread_safe_code)
+{
+	struct php_learned l = {};
+	struct diag d = {};
+
+	cr_assert_eq(learn_kind(true, NULL, &l, &d), 0, "%s", d.text);
+	cr_expect_eq(l.globals, PHP_IMAGE_GLOBALS_OFFSET);
+	cr_expect_eq(l.memory.kind, RUNTIME_TLS_FIXED);
+	cr_expect_eq(l.memory.offset, -8);
+	cr_expect_eq(l.bpf.current, PHP_IMAGE_CURRENT);
+	cr_expect_eq(l.bpf.before_throw, PHP_IMAGE_BEFORE_THROW);
+	cr_expect_eq(l.bpf.filename, 0x98);
+	cr_expect_eq(l.bpf.opcodes, 0x58);
+	cr_expect_eq(l.bpf.generator_frame, 0x38);
+	cr_expect_eq(l.class_name, 8);
+}
+
+static void loses_memory(u8 *text, size_t n)
+{
+	cr_assert_gt(n, 17);
+	text[16] = 0xcc;
+}
+
+Test(php, threads_whose_memory_is_not_found)
+{
+	struct php_learned l = {};
+	struct diag d = {};
+
+	cr_expect_eq(learn_kind(true, loses_memory, &l, &d), -ENOTSUP);
+	cr_expect(strstr(d.text, "tsrm_get_ls_cache"), "%s", d.text);
 }
 
 /* The place of a function's code in the text. */

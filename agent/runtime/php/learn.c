@@ -10,6 +10,10 @@
  *	zend_get_executed_lineno()	frame → instruction → line, and the first instruction
  *	zend_generator_check_placeholder_frame()	generator → frame, generator → parent
  *	zend_fiber_switch_context()	executor_globals → the running context
+ *	tsrm_get_ls_cache()		thread → its memory for PHP, in thread-safe builds
+ *
+ * Without thread-safety, executor_globals is a variable. With it, each thread's executor_globals
+ * are in the thread's memory for PHP, at the offset that executor_globals_offset holds.
  *
  * The offsets in abi/runtime_php.h are the same in all versions so far; a binary in which they
  * differ is refused.
@@ -75,8 +79,47 @@ struct reader {
 	u32 function, name, scope, text, class_name, previous, opline, line, opcodes, filename;
 	u32 before_throw, object, generator_frame, generator_parent;
 	u32 fiber;
-	u64 current; /* the address of the variable current_execute_data */
+	u32 current; /* current_execute_data, in executor_globals */
 };
+
+/* Whether a value is the offset of executor_globals, which a thread-safe build reads. */
+static bool is_offset(const struct reader *r, const struct exec *x, const struct exec_term *term)
+{
+	const struct exec_symbol *s = &x->symbols[term->symbol];
+	u64 address;
+
+	return term->factor == 1 && s->kind == EXEC_LOAD && s->size == 8 &&
+	       exec_is_constant(&s->at, &address) && address == r->l->globals;
+}
+
+/*
+ * Whether the value is the address of a field of executor_globals. In a thread-safe build: the
+ * result of tsrm_get_ls_cache(), or the variable of the thread that this function returns, + the
+ * offset of executor_globals + the field's.
+ */
+static bool is_global(const struct reader *r, const struct exec *x, const struct exec_value *v,
+		      u32 *ret_offset)
+{
+	u64 offset = v->constant;
+	u32 n = 0;
+
+	if (r->l->memory.kind) {
+		if (!v->known || v->n != 2)
+			return false;
+		for (u32 i = 0; i < v->n; i++)
+			n += is_offset(r, x, &v->terms[i]);
+		if (n != 1)
+			return false;
+	} else if (exec_is_constant(v, &offset)) {
+		offset -= r->l->globals;
+	} else {
+		return false;
+	}
+	if (offset >= MAX_OFFSET)
+		return false;
+	*ret_offset = (u32)offset;
+	return true;
+}
 
 /* Whether the value is `size` bytes at another value + an offset. */
 static bool is_field(const struct exec *x, const struct exec_value *v, u8 size,
@@ -97,12 +140,11 @@ static bool is_frame(struct reader *r, const struct exec *x, const struct exec_v
 {
 	struct exec_value at, of;
 	u32 offset;
-	u64 address;
 
 	if (!exec_is_load(x, v, 8, &at))
 		return false;
-	if (exec_is_constant(&at, &address))
-		return address == r->current;
+	if (is_global(r, x, &at, &offset))
+		return offset == r->current;
 	if (!is_field(x, v, 8, &of, &offset) || offset == r->function || !is_frame(r, x, &of))
 		return false;
 	r->previous = offset;
@@ -139,7 +181,7 @@ static bool on_function_name(void *arg, const struct exec *x, enum exec_event ev
 	if (event != EXEC_RETURNS || !is_text(r, v, &string) ||
 	    !is_field(x, &string, 8, &function, &r->name) ||
 	    !is_field(x, &function, 8, &frame, &offset) || !exec_is_load(x, &frame, 8, &at) ||
-	    !exec_is_constant(&at, &r->current))
+	    !is_global(r, x, &at, &r->current))
 		return false;
 	r->function = offset;
 	return true;
@@ -176,14 +218,12 @@ static bool on_line(void *arg, const struct exec *x, enum exec_event event,
 	struct exec_value opline, of, at;
 	struct reader *r = arg;
 	u32 line, offset;
-	u64 address;
 
 	if (event != EXEC_RETURNS || !is_field(x, v, 4, &opline, &line) ||
 	    !exec_is_load(x, &opline, 8, &at))
 		return false;
-	if (exec_is_constant(&at, &address)) {
-		if (address - r->l->globals < MAX_OFFSET)
-			r->before_throw = (u32)(address - r->l->globals);
+	if (is_global(r, x, &at, &offset)) {
+		r->before_throw = offset;
 		return false;
 	}
 	if (!is_field(x, &opline, 8, &of, &offset))
@@ -223,13 +263,8 @@ static bool on_fiber(void *arg, const struct exec *x, enum exec_event event,
 {
 	struct reader *r = arg;
 	struct exec_value at;
-	u64 address;
 
-	if (event != EXEC_CALLS || !exec_is_load(x, v, 8, &at) ||
-	    !exec_is_constant(&at, &address) || address - r->l->globals >= MAX_OFFSET)
-		return false;
-	r->fiber = (u32)(address - r->l->globals);
-	return true;
+	return event == EXEC_CALLS && exec_is_load(x, v, 8, &at) && is_global(r, x, &at, &r->fiber);
 }
 
 static void run(struct reader *r, const char *name,
@@ -282,9 +317,8 @@ static int find_offsets(struct elf_file *elf, struct php_learned *l, struct diag
 	memset(&r, 0xff, sizeof(r));
 	r.code.elf = elf;
 	r.l = l;
-	r.current = 0;
 	run(&r, "get_active_function_name", on_function_name);
-	if (!r.current || r.current - l->globals >= MAX_OFFSET)
+	if (r.current == ~0u)
 		return diag_set(d, -ENOTSUP,
 				"PHP %s: the code of get_active_function_name is not understood",
 				l->text);
@@ -304,7 +338,7 @@ static int find_offsets(struct elf_file *elf, struct php_learned *l, struct diag
 	    r.opcodes > PHP_FUNCTION_BYTES - 8)
 		return diag_set(d, -ENOTSUP, "PHP %s: the layout of its functions is not known",
 				l->text);
-	b->current = (u32)(r.current - l->globals);
+	b->current = r.current;
 	b->before_throw = r.before_throw == ~0u ? 0 : r.before_throw;
 	b->filename = r.filename;
 	b->opcodes = r.opcodes;
@@ -351,14 +385,51 @@ static int find_loop(struct elf_file *elf, struct php_learned *l, struct diag *d
 	return 0;
 }
 
+/* ---- executor_globals ---- */
+
+struct memory_reader {
+	struct runtime_code code;
+	struct runtime_tls tls;
+};
+
+static bool on_memory(void *arg, const struct exec *x, enum exec_event event,
+		      const struct exec_value *v)
+{
+	struct memory_reader *r = arg;
+
+	return event == EXEC_CALLS ? runtime_is_key(x, v, &r->tls) : runtime_is_tls(x, v, &r->tls);
+}
+
+static int find_globals(struct elf_file *elf, struct php_learned *l, struct diag *d)
+{
+	struct memory_reader r = {.code.elf = elf};
+	struct exec_program p = {.code = runtime_code_at,
+				 .constant = runtime_constant_at,
+				 .event = on_memory,
+				 .arg = &r};
+	u64 at;
+
+	if (runtime_symbol(elf, "executor_globals", &l->globals, NULL))
+		return 0;
+	if (!runtime_symbol(elf, "executor_globals_offset", &l->globals, NULL) ||
+	    !runtime_symbol(elf, "tsrm_get_ls_cache", &at, NULL))
+		return diag_set(d, -ENOTSUP, "PHP %s: executor_globals is not among its symbols",
+				l->text);
+	if (exec_run(&p, elf->machine, at) < 0 || !r.tls.kind)
+		return diag_set(d, -ENOTSUP,
+				"PHP %s: the code of tsrm_get_ls_cache is not understood", l->text);
+	l->memory = r.tls;
+	return 0;
+}
+
 int php_learn(struct elf_file *elf, struct php_learned *ret, struct diag *reterr_diag)
 {
 	int r = find_version(elf, ret, reterr_diag);
 
 	if (r < 0)
 		return r;
-	if (!runtime_symbol(elf, "executor_globals", &ret->globals, NULL))
-		return diag_set(reterr_diag, -ENOTSUP, "PHP %s: thread-safe builds", ret->text);
-	r = find_offsets(elf, ret, reterr_diag);
+	r = find_globals(elf, ret, reterr_diag);
+	if (r == 0)
+		r = find_offsets(elf, ret, reterr_diag);
 	return r < 0 ? r : find_loop(elf, ret, reterr_diag);
 }

@@ -10,6 +10,8 @@
 
 #include "proc/proc.h"
 
+#define PHP_MAX_GLOBALS (16u << 20) /* bytes of a thread's memory for PHP */
+
 static bool is_runtime(const struct procman_binary *b)
 {
 	return php_is_name(b->path) && php_has_loop(b->elf);
@@ -19,8 +21,10 @@ static void forget(void *learned)
 {
 	struct php_learned *l = learned;
 
-	if (l)
-		php_cache_destroy(l->cache);
+	if (!l)
+		return;
+	php_cache_destroy(l->cache);
+	free(l->libc);
 	free(l);
 }
 
@@ -35,9 +39,11 @@ static int learn(const struct procman_binary *b, struct runtime_binary *ret_bpf,
 	struct php_learned *l = calloc(1, sizeof(*l));
 	int r = -ENOMEM;
 
-	if (l)
+	if (l) {
 		l->cache = php_cache_create();
-	if (l && l->cache)
+		l->libc = calloc(1, sizeof(*l->libc));
+	}
+	if (l && l->cache && l->libc)
 		r = php_learn(b->elf, l, reterr_diag);
 	if (r < 0) {
 		forget(l);
@@ -64,12 +70,37 @@ static int note_jit(void *arg, const struct proc_mapping *m)
 	return 0;
 }
 
+/*
+ * Each thread of a thread-safe build has its own executor_globals. Whether a script has run yet is
+ * not known then, so attach() looks for the JIT again and again.
+ */
+static int attach_threads(const struct runtime_target *t, const struct php_learned *l,
+			  struct runtime_process *ret)
+{
+	bool failed = false;
+	struct php_process p = {.globals = runtime_u64(&t->memory, t->bias + l->globals, &failed)};
+	int r;
+
+	if (failed || !p.globals)
+		return -EAGAIN;
+	if (p.globals > PHP_MAX_GLOBALS || p.globals & 7)
+		return -EINVAL;
+	r = runtime_attach_tls(t, &l->memory, l->libc, &p.memory);
+	if (r < 0)
+		return r;
+	memcpy(ret->room, &p, sizeof(p));
+	(void)proc_maps_read(t->memory.pid, 0, note_jit, ret);
+	return !ret->reserved[0].end;
+}
+
 static int attach(const struct runtime_target *t, const void *learned, struct runtime_process *ret)
 {
 	const struct php_learned *l = learned;
 	const struct php_process p = {.globals = t->bias + l->globals};
 	bool failed = false;
 
+	if (l->memory.kind)
+		return attach_threads(t, l, ret);
 	memcpy(ret->room, &p, sizeof(p));
 	(void)proc_maps_read(t->memory.pid, 0, note_jit, ret);
 	/* The JIT is set up before the first script runs, and never later. */
@@ -103,7 +134,8 @@ static void describe(const void *learned, char *ret, size_t n)
 {
 	const struct php_learned *l = learned;
 
-	snprintf(ret, n, "PHP %s, offsets from its code", l->text);
+	snprintf(ret, n, "PHP %s%s, offsets from its code", l->text,
+		 l->memory.kind ? " (thread-safe)" : "");
 }
 
 static void otel_version(const void *learned, char *ret, size_t n)

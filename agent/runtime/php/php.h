@@ -6,7 +6,7 @@
 #pragma once
 
 #include "abi/runtime_php.h"
-#include "agent/runtime/runtime.h"
+#include "agent/runtime/tls.h"
 #include "base/map.h"
 #include "base/vec.h"
 
@@ -27,7 +27,11 @@ struct php_cache {
 struct php_learned {
 	u32 version;   /* 0x0802 for 8.2 */
 	char text[24]; /* "8.2.36" */
-	u64 globals;   /* executor_globals */
+	/* executor_globals; of a thread-safe build executor_globals_offset, a variable with the
+	 * offset of a thread's executor_globals in its memory for PHP, which `memory` points to. */
+	u64 globals;
+	struct runtime_tls memory; /* kind is 0: not a thread-safe build */
+	struct runtime_libc *libc; /* owned */
 	struct php_binary bpf;
 	/* Offsets that only naming needs. */
 	u32 class_name;		 /* in zend_class_entry */
