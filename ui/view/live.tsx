@@ -354,7 +354,7 @@ function requestTitle(s: LiveState, service: string): string {
 
 /** Changes of a task, after which the page asks again. */
 function actionsOf(source: Source, poll: Poll): TaskActions & PolicyActions {
-  const act = async (method: "POST" | "DELETE", path: string, body: unknown = null): Promise<string> => {
+  const act = async (method: "POST" | "DELETE", path: string, body: object | null = null): Promise<string> => {
     const { said } = await source.send(method, path, body);
     poll.again();
     return said;
