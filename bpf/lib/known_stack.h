@@ -31,7 +31,7 @@
 #define STACKS_PER_SET 4
 /* Learning takes a third of a walk's time, and is wasted on stacks that do not come again. */
 #define LEARN_ONE_OF 8 /* walks */
-#define FRAME_BITS 512
+#define FRAME_PAIRS 128
 /*
  * The frames of the program itself and of what calls it are between the stack pointer and the
  * program's context, and are equal in all of its walks.
@@ -47,10 +47,15 @@ struct known_stack {
 };
 
 struct known_stacks {
-	__u64 context;		       /* an address on the current stack */
-	__u64 words[STACK_WORDS];      /* of the current stack, from the context on */
-	__u64 frames[FRAME_BITS / 64]; /* the bit of each frame of the last walk is set */
-	__u32 next[STACK_SETS];	       /* the entry of each set that is replaced next */
+	__u64 context;		  /* an address on the current stack */
+	__u64 words[STACK_WORDS]; /* of the current stack, from the context on */
+	/*
+	 * The frames of the last walk: each in one of two places, by its hash, as frame << 16 |
+	 * the number of the walk.
+	 */
+	__u64 frames[FRAME_PAIRS][2];
+	__u64 n_walks;
+	__u32 next[STACK_SETS]; /* the entry of each set that is replaced next */
 	struct known_stack sets[STACK_SETS][STACKS_PER_SET];
 };
 
@@ -95,28 +100,42 @@ static __always_inline bool is_same(const struct known_stacks *k, const struct k
 	return true;
 }
 
-static __always_inline __u32 frame_bit(__u64 frame)
-{
-	return (__u32)(walk_mix(0, frame) % FRAME_BITS);
-}
-
 struct learning {
 	struct known_stacks *k;
 	struct known_stack *to;
 	const struct scratch *s;
-	__u32 next; /* the frame that is looked for on the stack */
+	__u32 next;    /* the frame that is looked for on the stack */
+	bool too_many; /* frames of one hash */
 };
+
+/* Differs from walk to walk, so that a stack with too many frames of one hash is learned later. */
+static __always_inline __u32 frame_pair(const struct known_stacks *k, __u64 frame)
+{
+	return (__u32)(walk_mix(k->n_walks, frame) % FRAME_PAIRS);
+}
+
+static __always_inline __u64 frame_mark(const struct known_stacks *k, __u64 frame)
+{
+	return frame << 16 | (__u16)k->n_walks;
+}
 
 /* Of the frame with index i. */
 static long note_frame(__u32 i, void *arg)
 {
 	struct learning *l = arg;
-	__u32 bit;
+	__u64 frame, mark, *pair;
 
 	if (i >= SAMPLE_MAX_KERNEL_FRAMES)
 		return 1;
-	bit = frame_bit(l->s->kernel.frames[i]);
-	l->k->frames[bit / 64] |= 1ULL << bit % 64;
+	frame = l->s->kernel.frames[i];
+	mark = frame_mark(l->k, frame);
+	pair = l->k->frames[frame_pair(l->k, frame)];
+	if ((__u16)pair[0] != (__u16)mark || pair[0] == mark)
+		pair[0] = mark;
+	else if ((__u16)pair[1] != (__u16)mark || pair[1] == mark)
+		pair[1] = mark;
+	else
+		l->too_many = true;
 	return 0;
 }
 
@@ -125,13 +144,14 @@ static long learn_word(__u32 i, void *arg)
 {
 	struct learning *l = arg;
 	__u32 at = i % STACK_WORDS, next = l->next, n = l->to->n;
-	__u64 word = l->k->words[at];
+	__u64 word = l->k->words[at], mark = frame_mark(l->k, word);
+	const __u64 *pair = l->k->frames[frame_pair(l->k, word)];
 
 	if (word < config.code[CODE_ANY][0] || word >= config.code[CODE_ANY][1])
 		return 0;
 	if (next < SAMPLE_MAX_KERNEL_FRAMES && l->s->kernel.frames[next] == word)
 		l->next = next + 1;
-	if (!(l->k->frames[frame_bit(word) / 64] >> frame_bit(word) % 64 & 1))
+	if (pair[0] != mark && pair[1] != mark)
 		return 0;
 	l->to->n = n + 1;
 	if (n >= COMPARED_WORDS)
@@ -154,10 +174,11 @@ static __always_inline void learn_stack(struct known_stacks *k, struct known_sta
 
 	to->id = 0;
 	to->n = 0;
-	__builtin_memset(k->frames, 0, sizeof(k->frames));
+	k->n_walks++;
 	bpf_loop(n, note_frame, &l, 0);
 	bpf_loop(n_words, learn_word, &l, 0);
-	if (to->n > COMPARED_WORDS || l.next != n || s->kernel.head.stop != STOP_COMPLETE)
+	if (l.too_many || to->n > COMPARED_WORDS || l.next != n ||
+	    s->kernel.head.stop != STOP_COMPLETE)
 		return;
 	to->n_words = n_words;
 	to->id = s->kernel.head.id;
