@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <linux/openat2.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -48,6 +50,7 @@ static void add_pair(struct facts *f, const char *key, size_t n, const char *val
 		{"io.kubernetes.cri.sandbox-namespace", NAMESPACE},
 		{"io.kubernetes.cri.image-name", IMAGE},
 		{"io.kubernetes.cri-o.ImageName", IMAGE},
+		{"nerdctl/name", NAME},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
@@ -72,6 +75,19 @@ static void read_docker(struct facts *f, json_t *file)
 	add_pairs(f, json_object_get(config, "Labels"));
 	/* Docker's name begins with a slash. */
 	add_fact(f, NAME, name && *name == '/' ? name + 1 : name);
+	add_fact(f, IMAGE, json_string_value(json_object_get(config, "Image")));
+}
+
+/* Much as Docker's, in "CommonConfig". What Kubernetes says is in labels and annotations. */
+static void read_isulad(struct facts *f, json_t *file)
+{
+	json_t *common = json_object_get(file, "CommonConfig");
+	json_t *config = json_object_get(common, "Config");
+
+	add_pairs(f, json_object_get(config, "Labels"));
+	add_pairs(f, json_object_get(config, "Annotations"));
+	add_fact(f, NAME, json_string_value(json_object_get(common, "Name")));
+	add_fact(f, IMAGE, json_string_value(json_object_get(common, "Image")));
 	add_fact(f, IMAGE, json_string_value(json_object_get(config, "Image")));
 }
 
@@ -132,17 +148,45 @@ static int pass_labels(const struct facts *f, container_label *fn, void *arg)
 	return r;
 }
 
+/* Lines "NAME=VALUE". A virtual machine is no container, and gets no labels. */
+static int parse_machine(const char *text, size_t n, container_label *fn, void *arg)
+{
+	static const char name_is[] = "NAME=", vm[] = "CLASS=vm";
+	char name[256] = "";
+	struct facts f = {};
+
+	for (size_t i = 0, line_n; i < n; i += line_n + 1) {
+		const char *line = text + i, *nl = memchr(line, '\n', n - i);
+
+		line_n = nl ? (size_t)(nl - line) : n - i;
+		if (line_n == sizeof(vm) - 1 && !memcmp(line, vm, line_n))
+			return 0;
+		if (line_n > 5 && line_n - 5 < sizeof(name) && !memcmp(line, name_is, 5) &&
+		    !memchr(line, '\0', line_n)) {
+			memcpy(name, line + 5, line_n - 5);
+			name[line_n - 5] = '\0';
+		}
+	}
+	add_fact(&f, NAME, name);
+	return pass_labels(&f, fn, arg);
+}
+
 int container_parse(enum container_file kind, const char *text, size_t n, container_label *fn,
 		    void *arg, struct diag *reterr_diag)
 {
 	struct facts f = {};
 	json_t *file = NULL;
-	int r = json_read(text, n, 0, &file, reterr_diag);
+	int r;
 
+	if (kind == CONTAINER_MACHINE)
+		return parse_machine(text, n, fn, arg);
+	r = json_read(text, n, 0, &file, reterr_diag);
 	if (r < 0)
 		return r;
 	if (kind == CONTAINER_DOCKER)
 		read_docker(&f, file);
+	else if (kind == CONTAINER_ISULAD)
+		read_isulad(&f, file);
 	else if (kind == CONTAINER_BUNDLE)
 		add_pairs(&f, json_object_get(file, "annotations"));
 	else
@@ -210,19 +254,56 @@ const char *container_names_get(const struct container_names *c, const char *id)
 
 /* ---- places of the files ---- */
 
-static const struct {
+struct place {
 	const char *dir;
 	const char *file; /* behind the id and a slash */
 	enum container_file kind;
-} places[] = {
+};
+
+static const struct place places[] = {
 	{"var/lib/docker/containers", "config.v2.json", CONTAINER_DOCKER},
+	{"var/lib/isulad/engines/lcr", "config.v2.json", CONTAINER_ISULAD},
+	{"var/lib/isulad/engines/runc", "config.v2.json", CONTAINER_ISULAD},
 	{"run/containerd/io.containerd.runtime.v2.task/k8s.io", "config.json", CONTAINER_BUNDLE},
 	{"run/containerd/io.containerd.runtime.v2.task/default", "config.json", CONTAINER_BUNDLE},
+	{"run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io", "config.json",
+	 CONTAINER_BUNDLE},
 	{"run/containers/storage/overlay-containers", "userdata/config.json", CONTAINER_BUNDLE},
 	{"var/lib/containers/storage/overlay-containers", "userdata/config.json", CONTAINER_BUNDLE},
 	{"run/containerd/runc/k8s.io", "state.json", CONTAINER_RUNC},
 	{"run/runc", "state.json", CONTAINER_RUNC},
 };
+
+/* Below the home of the user who runs the engine. */
+static const struct place user_places[] = {
+	{.dir = ".local/share/docker/containers",
+	 .file = "config.v2.json",
+	 .kind = CONTAINER_DOCKER},
+	{.dir = ".local/share/containers/storage/overlay-containers",
+	 .file = "userdata/config.json",
+	 .kind = CONTAINER_BUNDLE},
+};
+
+static const struct place machine = {"run/systemd/machines", NULL, CONTAINER_MACHINE};
+
+#define NAMES_FILE "containers.json"
+#define NAMES_DIR "var/lib/containers/storage/overlay-containers"
+#define USER_NAMES_DIR ".local/share/containers/storage/overlay-containers"
+
+/* Where files are looked for, and whose they have to be. */
+struct origin {
+	int dir; /* owned */
+	u32 user;
+	u64 resolve; /* flags of openat2(), for directories and for files */
+	u64 resolve_file;
+};
+
+static void origin_close(struct origin *o)
+{
+	if (o->dir >= 0)
+		close(o->dir);
+}
+#define _cleanup_origin_ __attribute__((cleanup(origin_close)))
 
 static int open_in(int dir, const char *path, u64 flags, u64 resolve)
 {
@@ -232,24 +313,27 @@ static int open_in(int dir, const char *path, u64 flags, u64 resolve)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Opens a regular file in an engine's directory, if root or this process's user owns it. */
-static int open_place(int root, const char *dir, const char *file, struct stat *ret)
+/* Opens a regular file in an engine's directory, if its owner is one of those who may own it. */
+static int open_place(const struct origin *o, const char *dir, const char *file, struct stat *ret)
 {
-	/* An engine's directory may be a link to another disk; paths below it must not contain
-	 * links. */
-	_cleanup_close_ int where =
-		open_in(root, dir, O_PATH | O_DIRECTORY, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
-	_cleanup_close_ int fd = where < 0 ? where
-					   : open_in(where, file, O_RDONLY | O_NONBLOCK | O_NOCTTY,
-						     RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+	_cleanup_close_ int where = open_in(o->dir, dir, O_PATH | O_DIRECTORY, o->resolve);
+	_cleanup_close_ int fd =
+		where < 0 ? where
+			  : open_in(where, file, O_RDONLY | O_NONBLOCK | O_NOCTTY, o->resolve_file);
 
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, ret) < 0)
 		return -errno;
-	if (!S_ISREG(ret->st_mode) || (ret->st_uid && ret->st_uid != geteuid()))
+	if (!S_ISREG(ret->st_mode) ||
+	    (ret->st_uid && ret->st_uid != geteuid() && ret->st_uid != o->user))
 		return -EPERM;
 	return take_fd(&fd);
+}
+
+static size_t max_bytes(const struct origin *o, size_t max)
+{
+	return o->user ? MIN(max, (size_t)CONTAINER_USER_MAX_BYTES) : max;
 }
 
 /* The whole file, or its first `max` bytes if it grows meanwhile. */
@@ -277,28 +361,105 @@ static int read_all(int fd, const struct stat *st, size_t max, char **ret, size_
 	return 0;
 }
 
-static bool is_known(const struct container_names *c, const struct stat *st)
+/* An engine's directory may be a link to another disk; paths below it must not contain links. */
+static int open_root(const char *root, struct origin *ret)
 {
-	return c->inode == st->st_ino && c->device == st->st_dev && c->size == st->st_size &&
-	       c->changed.tv_sec == st->st_mtim.tv_sec && c->changed.tv_nsec == st->st_mtim.tv_nsec;
+	int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (dir < 0)
+		return -errno;
+	*ret = (struct origin){
+		.dir = dir,
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+		.resolve_file = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
+	};
+	return 0;
 }
 
-#define NAMES_DIR "var/lib/containers/storage/overlay-containers"
-#define NAMES_FILE "containers.json"
+/* The home that /etc/passwd has for the user, without the slash before it. */
+static int read_home(const struct origin *root, u32 user, char *ret, size_t n)
+{
+	struct stat st;
+	_cleanup_close_ int fd = open_place(root, "etc", "passwd", &st);
+	_cleanup_fclose_ FILE *f = NULL;
+	const struct passwd *pw;
+
+	if (fd < 0)
+		return fd;
+	if (st.st_size > CONTAINER_MAX_BYTES)
+		return -EFBIG;
+	f = fdopen(fd, "r");
+	if (!f)
+		return -errno;
+	fd = -1;
+	while ((pw = fgetpwent(f)))
+		if (pw->pw_uid == user && pw->pw_dir && pw->pw_dir[0] == '/' && pw->pw_dir[1] &&
+		    strlen(pw->pw_dir) <= n) {
+			memcpy(ret, pw->pw_dir + 1, strlen(pw->pw_dir));
+			return 0;
+		}
+	return -ENOENT;
+}
+
+/* All in a home is its user's: no links, and no file systems that the user may have mounted. */
+static int open_home(const struct origin *root, u32 user, struct origin *ret)
+{
+	char home[PATH_MAX];
+	int dir = read_home(root, user, home, sizeof(home));
+
+	if (dir == 0)
+		dir = open_in(root->dir, home, O_PATH | O_DIRECTORY, root->resolve);
+	if (dir < 0)
+		return dir;
+	*ret = (struct origin){
+		.dir = dir,
+		.user = user,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
+		.resolve_file = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
+	};
+	return 0;
+}
+
+/* Where the files on this container are. -ENOENT: none are. */
+static int open_origin(const char *root, const struct proc_cgroup_owner *o, struct origin *ret)
+{
+	struct origin host = {.dir = -1};
+	int r = o->nested ? -ENOENT : open_root(root, &host);
+
+	if (r < 0 || !o->user) {
+		*ret = host;
+		return r;
+	}
+	r = open_home(&host, o->user, ret);
+	origin_close(&host);
+	return r;
+}
+
+static bool is_known(const struct container_names *c, const struct stat *st, u32 user)
+{
+	return c->user == user && c->inode == st->st_ino && c->device == st->st_dev &&
+	       c->size == st->st_size && c->changed.tv_sec == st->st_mtim.tv_sec &&
+	       c->changed.tv_nsec == st->st_mtim.tv_nsec;
+}
+
+static const char *names_dir(const struct origin *o)
+{
+	return o->user ? USER_NAMES_DIR : NAMES_DIR;
+}
 
 /* Podman's list of all containers: parsed again only when it has changed. */
-static void read_names(struct container_names *c, int root)
+static void read_names(struct container_names *c, const struct origin *o)
 {
 	_cleanup_free_ char *text = NULL;
 	struct stat st;
-	_cleanup_close_ int fd = open_place(root, NAMES_DIR, NAMES_FILE, &st);
+	_cleanup_close_ int fd = open_place(o, names_dir(o), NAMES_FILE, &st);
+	size_t n, max = max_bytes(o, CONTAINER_NAMES_MAX_BYTES);
 	struct diag why = {};
-	size_t n;
 	int r;
 
-	if (fd >= 0 && is_known(c, &st))
+	if (fd >= 0 && is_known(c, &st, o->user))
 		return;
-	r = fd < 0 ? fd : read_all(fd, &st, CONTAINER_NAMES_MAX_BYTES, &text, &n);
+	r = fd < 0 ? fd : read_all(fd, &st, max, &text, &n);
 	if (r == 0)
 		r = container_names_parse(c, text, n, &why);
 	if (r == -EBADMSG)
@@ -306,67 +467,198 @@ static void read_names(struct container_names *c, int root)
 	if (r < 0)
 		container_names_deinit(c);
 	if (r == -EFBIG)
-		log_warn("%s/%s has more than %u MiB: names of containers are not read from it",
-			 NAMES_DIR, NAMES_FILE, CONTAINER_NAMES_MAX_BYTES >> 20);
+		log_warn_rarely("%s/%s has more than %zu KiB: names of containers are not read "
+				"from it",
+				names_dir(o), NAMES_FILE, max >> 10);
 	if (fd < 0)
 		return;
 	/* Remember the file even if its format is unknown, so that it is read only once. */
+	c->user = o->user;
 	c->inode = st.st_ino;
 	c->device = st.st_dev;
 	c->size = st.st_size;
 	c->changed = st.st_mtim;
 }
 
-static int describe_by_list(struct container_names *c, int root, const char *id,
+static int describe_by_list(struct container_lists *lists, const struct origin *o, const char *id,
 			    container_label *fn, void *arg)
 {
+	struct container_names *c = o->user ? &lists->user : &lists->root;
 	struct facts f = {};
 
-	read_names(c, root);
+	read_names(c, o);
 	add_fact(&f, NAME, container_names_get(c, id));
 	return f.value[NAME] ? pass_labels(&f, fn, arg) : -ENOENT;
 }
 
-static int describe_by_file(int root, size_t place, const char *id, container_label *fn, void *arg)
+static void path_of(const struct place *p, const char *id, char *ret, size_t n)
+{
+	snprintf(ret, n, "%s%s%s", id, p->file ? "/" : "", p->file ? p->file : "");
+}
+
+static int describe_by_file(const struct origin *o, const struct place *p, const char *id,
+			    container_label *fn, void *arg)
 {
 	_cleanup_free_ char *text = NULL;
 	_cleanup_close_ int fd = -1;
 	struct stat st;
 	struct diag why = {};
-	char file[128];
-	size_t n;
+	char file[256];
+	size_t n, max = max_bytes(o, CONTAINER_MAX_BYTES);
 	int r;
 
-	snprintf(file, sizeof(file), "%s/%s", id, places[place].file);
-	fd = open_place(root, places[place].dir, file, &st);
+	path_of(p, id, file, sizeof(file));
+	fd = open_place(o, p->dir, file, &st);
 	if (fd < 0)
 		return -ENOENT;
-	r = read_all(fd, &st, CONTAINER_MAX_BYTES, &text, &n);
+	r = read_all(fd, &st, max, &text, &n);
 	if (r == -EFBIG)
-		log_warn_rarely("%s/%s has more than %u MiB: its container is not described",
-				places[place].dir, file, CONTAINER_MAX_BYTES >> 20);
+		log_warn_rarely("%s/%s has more than %zu KiB: its container is not described",
+				p->dir, file, max >> 10);
 	if (r == 0)
-		r = container_parse(places[place].kind, text, n, fn, arg, &why);
+		r = container_parse(p->kind, text, n, fn, arg, &why);
 	if (r == -EBADMSG)
 		log_damage(fd, why.text);
 	return r == -ENOMEM || r > 0 ? r : r < 0 ? -ENOENT : 0;
 }
 
-int container_describe(struct container_names *c, const char *root, const char *id,
+static const struct place *places_of(const struct origin *o, size_t *ret_n)
+{
+	*ret_n = o->user ? ARRAY_SIZE(user_places) : ARRAY_SIZE(places);
+	return o->user ? user_places : places;
+}
+
+static int describe_id(struct container_lists *lists, const struct origin *o, const char *id,
 		       container_label *fn, void *arg)
 {
-	_cleanup_close_ int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int found = -ENOENT, r;
+	size_t n;
+	const struct place *p = places_of(o, &n);
 
-	/* The id becomes part of a path. */
-	if (!*id || id[strspn(id, "0123456789abcdef-")])
-		return -EINVAL;
-	for (size_t i = 0; dir >= 0 && i < ARRAY_SIZE(places); i++) {
-		r = describe_by_file(dir, i, id, fn, arg);
+	for (size_t i = 0; i < n; i++) {
+		r = describe_by_file(o, &p[i], id, fn, arg);
 		if (r != -ENOENT && r)
 			return r;
 		found = r == 0 ? 0 : found;
 	}
-	r = dir >= 0 ? describe_by_list(c, dir, id, fn, arg) : -ENOENT;
+	r = describe_by_list(lists, o, id, fn, arg);
 	return r == -ENOENT ? found : r;
+}
+
+/* ---- containers that have names ---- */
+
+static bool has_lxc(const struct origin *o, const char *name)
+{
+	static const char *const dirs[] = {
+		"var/lib/lxc",
+		"var/lib/incus/containers",
+		"var/lib/lxd/containers",
+		"var/snap/lxd/common/lxd/containers",
+	};
+	struct stat st;
+
+	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+		_cleanup_close_ int dir =
+			open_in(o->dir, dirs[i], O_PATH | O_DIRECTORY, o->resolve);
+
+		if (dir >= 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * LXC calls the group of "web" "lxc.payload.web-1" if the first name is taken: then there is a
+ * container "web", and none "web-1".
+ */
+static void strip_number(const struct origin *o, char *name)
+{
+	char *dash = strrchr(name, '-');
+	size_t n = dash ? strspn(dash + 1, "0123456789") : 0;
+	bool taken;
+
+	if (!n || dash[1 + n] || dash == name || has_lxc(o, name))
+		return;
+	*dash = '\0';
+	taken = has_lxc(o, name);
+	if (!taken)
+		*dash = '-';
+}
+
+static int describe_name(const struct origin *o, const char *name, container_label *fn, void *arg)
+{
+	char of[sizeof(((struct proc_cgroup_owner *)NULL)->container_name)];
+	struct facts f = {};
+
+	snprintf(of, sizeof(of), "%s", name);
+	if (o->dir >= 0 && !o->user && !strchr(of, '/') && of[0] != '.') {
+		int r = describe_by_file(o, &machine, of, fn, arg);
+
+		if (r != -ENOENT)
+			return r;
+		strip_number(o, of);
+	}
+	add_fact(&f, NAME, of);
+	return pass_labels(&f, fn, arg);
+}
+
+void container_lists_deinit(struct container_lists *l)
+{
+	container_names_deinit(&l->root);
+	container_names_deinit(&l->user);
+}
+
+/* The id becomes part of a path. */
+static bool is_id(const char *id)
+{
+	return *id && !id[strspn(id, "0123456789abcdef-")];
+}
+
+int container_describe(struct container_lists *lists, const char *root,
+		       const struct proc_cgroup_owner *o, container_label *fn, void *arg)
+{
+	_cleanup_origin_ struct origin origin = {.dir = -1};
+	int r;
+
+	if (!o->container_name[0] && !is_id(o->container_id))
+		return -EINVAL;
+	r = open_origin(root, o, &origin);
+	if (o->container_name[0])
+		return describe_name(&origin, o->container_name, fn, arg);
+	return r < 0 ? -ENOENT : describe_id(lists, &origin, o->container_id, fn, arg);
+}
+
+static u64 stamp_of(const struct origin *o, const char *dir, const char *file)
+{
+	struct stat st;
+	_cleanup_close_ int fd = open_place(o, dir, file, &st);
+	u64 stamp;
+
+	if (fd < 0)
+		return 0;
+	stamp = hash_u64(st.st_ino ^ hash_u64((u64)st.st_size));
+	return hash_u64(stamp ^ (u64)st.st_mtim.tv_sec * 1000000000ULL ^ (u64)st.st_mtim.tv_nsec) |
+	       1;
+}
+
+u64 container_stamp(const char *root, const struct proc_cgroup_owner *o)
+{
+	_cleanup_origin_ struct origin origin = {.dir = -1};
+	u64 stamp = o->container_name[0] != 0;
+	const struct place *p;
+	char file[256];
+	size_t n;
+
+	if (open_origin(root, o, &origin) < 0)
+		return stamp;
+	if (o->container_name[0])
+		return origin.user || strchr(o->container_name, '/')
+			       ? stamp
+			       : stamp + stamp_of(&origin, machine.dir, o->container_name);
+	p = places_of(&origin, &n);
+	for (size_t i = 0; i < n; i++) {
+		path_of(&p[i], o->container_id, file, sizeof(file));
+		stamp = 31 * stamp + stamp_of(&origin, p[i].dir, file);
+	}
+	return 31 * stamp + stamp_of(&origin, names_dir(&origin), NAMES_FILE);
 }

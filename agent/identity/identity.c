@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <sys/utsname.h>
 
-#include "agent/identity/container.h"
+#include "agent/identity/containers.h"
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/str.h"
@@ -19,7 +19,6 @@
 #define MAX_LABELS 64
 /* Longer values are cut: a hostile process must not create labels of megabytes. */
 #define MAX_VALUE 1024
-#define MAX_CONTAINERS 1024
 /*
  * Above the first limit unused texts are dropped; above the second no labels are added except
  * service.name.
@@ -46,6 +45,9 @@ struct identity {
 	bool early; /* its environment could not be read yet */
 	u32 pid;
 	u64 start_ticks; /* as in struct procman_process */
+	/* Keys of containers; 0: none. Of a pod, if its container is around `container`. */
+	u64 container, pod_container;
+	u32 service; /* service.name if neither the labels nor the container have one; 0: none */
 	struct label labels[];
 };
 
@@ -57,10 +59,7 @@ struct identities {
 	struct map known;      /* image → struct identity *, owned */
 	struct identity *host; /* owned: default values of all processes */
 	char *labels;	       /* owned: identities_set_labels() */
-	char *root;	       /* owned: identities_set_root(); NULL: / */
-	/* hash of the id → struct identity *, owned: from the files of engines */
-	struct map containers;
-	struct container_names container_names;
+	struct containers containers;
 };
 
 /* ---- labels being collected ---- */
@@ -69,6 +68,8 @@ struct collecting {
 	struct identities *s;
 	struct label labels[MAX_LABELS];
 	u32 n;
+	u64 container, pod_container;
+	u32 service;
 };
 
 static const char *label_of(const struct collecting *c, const char *name)
@@ -84,11 +85,18 @@ static bool has_room(const struct identities *s, const char *name)
 	return s->strings.n_bytes < MAX_STRING_BYTES || !strcmp(name, "service.name");
 }
 
+static int add_string(struct identities *s, const char *text, u32 *ret)
+{
+	_cleanup_str_ struct str clean = {};
+
+	text_append_clean(&clean, text, 0);
+	return strtab_add(&s->strings, str_get(&clean), MIN(clean.n, (size_t)MAX_VALUE), ret);
+}
+
 /* Adds a label, unless the value is empty or there is one of this name. */
 static int add_label(void *arg, const char *name, const char *value)
 {
 	struct collecting *c = arg;
-	_cleanup_str_ struct str clean = {};
 	struct label l;
 	int r;
 
@@ -98,11 +106,9 @@ static int add_label(void *arg, const char *name, const char *value)
 		c->s->left_out++;
 		return 0;
 	}
-	text_append_clean(&clean, value, 0);
 	r = strtab_add(&c->s->strings, name, MIN(strlen(name), (size_t)MAX_VALUE), &l.name);
 	if (r == 0)
-		r = strtab_add(&c->s->strings, str_get(&clean), MIN(clean.n, (size_t)MAX_VALUE),
-			       &l.value);
+		r = add_string(c->s, value, &l.value);
 	if (r == 0)
 		c->labels[c->n++] = l;
 	return r;
@@ -114,7 +120,11 @@ static struct identity *make_identity(const struct collecting *c)
 
 	if (!i)
 		return NULL;
-	*i = (struct identity){.n = c->n, .asked = true};
+	*i = (struct identity){.n = c->n,
+			       .asked = true,
+			       .container = c->container,
+			       .pod_container = c->pod_container,
+			       .service = c->service};
 	memcpy(i->labels, c->labels, c->n * sizeof(i->labels[0]));
 	return i;
 }
@@ -250,25 +260,16 @@ int identities_create(struct identities **ret)
 	return 0;
 }
 
-static void forget_all(struct map *m)
-{
-	map_foreach (m, slot)
-		free((struct identity *)slot->value);
-	map_clear(m);
-}
-
 void identities_destroy(struct identities *s)
 {
 	if (!s)
 		return;
-	forget_all(&s->known);
-	forget_all(&s->containers);
+	map_foreach (&s->known, slot)
+		free((struct identity *)slot->value);
 	map_deinit(&s->known);
-	map_deinit(&s->containers);
-	container_names_deinit(&s->container_names);
+	containers_deinit(&s->containers);
 	free(s->host);
 	free(s->labels);
-	free(s->root);
 	strtab_deinit(&s->strings);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
@@ -294,42 +295,11 @@ static int add_environment(struct collecting *c, u32 pid)
 	return r;
 }
 
-/* Reads the files once per container, not once per process. */
-static struct identity *container_of_id(struct identities *s, const char *id)
-{
-	u64 key = hash_bytes(id, strlen(id)) >> 1;
-	const u64 *known = map_get(&s->containers, key);
-	struct collecting c = {.s = s};
-	struct identity *i;
-
-	if (known)
-		return (struct identity *)*known;
-	if (s->containers.n >= MAX_CONTAINERS)
-		forget_all(&s->containers);
-	(void)container_describe(&s->container_names, s->root ? s->root : "/", id, add_label, &c);
-	i = make_identity(&c);
-	if (i && map_put(&s->containers, key, (u64)i) < 0) {
-		free(i);
-		i = NULL;
-	}
-	return i;
-}
-
-static int add_container(struct collecting *c, const char *id)
-{
-	const struct identity *i = *id ? container_of_id(c->s, id) : NULL;
-	int r = 0;
-
-	for (u32 j = 0; i && j < i->n && r == 0; j++)
-		r = add_label(c, strtab_get(&c->s->strings, i->labels[j].name),
-			      strtab_get(&c->s->strings, i->labels[j].value));
-	return r;
-}
-
+/* The names of its containers are looked up when they are asked for: they may change. */
 static int add_cgroup(struct collecting *c, u32 pid, char unit[128])
 {
 	_cleanup_str_ struct str path = {};
-	struct proc_cgroup_owner o;
+	struct proc_cgroup_owner o, outer = {};
 	int r = proc_cgroup_read(pid, &path);
 
 	if (r < 0)
@@ -340,8 +310,13 @@ static int add_cgroup(struct collecting *c, u32 pid, char unit[128])
 		r = add_label(c, "k8s.pod.uid", o.pod_uid);
 	if (r == 0)
 		r = add_label(c, "systemd.unit", o.unit);
-	if (r == 0)
-		r = add_container(c, o.container_id);
+	/* In a container with an init, that init's unit is the service. */
+	if (r == 0 && o.container_name[0])
+		r = add_label(c, "service.name", o.unit);
+	memcpy(outer.container_id, o.pod_container_id, sizeof(outer.container_id));
+	outer.user = o.user;
+	c->container = containers_see(&c->s->containers, &o);
+	c->pod_container = containers_see(&c->s->containers, &outer);
 	snprintf(unit, 128, "%s", o.container_id[0] ? "" : o.unit);
 	return r;
 }
@@ -370,8 +345,7 @@ static bool add_process_labels(struct collecting *c, const struct procman_proces
 			name = slash + 1;
 	}
 	(void)add_label(c, "process.executable.name", name);
-	(void)add_label(c, "service.name", unit);
-	(void)add_label(c, "service.name", name);
+	(void)add_string(c->s, unit[0] ? unit : name, &c->service);
 	return !early;
 }
 
@@ -415,6 +389,22 @@ static void set_process(struct identity *i, const struct procman_process *p)
 	i->start_ticks = p->start_ticks;
 }
 
+/* What was found out before stays if the process cannot be asked again. */
+static void keep_owner(struct collecting *c, const struct identity *before)
+{
+	c->container = before->container;
+	c->pod_container = before->pod_container;
+	c->service = before->service;
+}
+
+/* The containers stay known as long as their processes. */
+static void ask(struct identities *s, struct identity *i)
+{
+	i->asked = true;
+	containers_keep(&s->containers, i->container);
+	containers_keep(&s->containers, i->pod_container);
+}
+
 static bool see_image(struct identities *s, const struct procman_process *p, struct runtimes *r)
 {
 	const u64 *known = map_get(&s->known, p->image);
@@ -424,12 +414,13 @@ static bool see_image(struct identities *s, const struct procman_process *p, str
 
 	/* Keep it for the next batch: its samples will ask for it after the next sweep. */
 	if (before)
-		before->asked = true;
+		ask(s, before);
 	if (before && before->has_runtime && !again)
 		return true;
 	if (before) {
 		c.n = again ? before->n_said : before->n;
 		memcpy(c.labels, before->labels, c.n * sizeof(c.labels[0]));
+		keep_owner(&c, before);
 	}
 	if (!before || again)
 		early = !add_process_labels(&c, p);
@@ -480,6 +471,8 @@ static void set_published(struct identities *s, const struct procman_process *p,
 	for (u32 j = 0; j < n_said; j++)
 		(void)add_label(&c, said[j].name, said[j].value);
 	n = c.n;
+	if (before)
+		keep_owner(&c, before);
 	early = !add_process_labels(&c, p);
 	for (u32 j = rest->n_said; j < rest->n; j++)
 		(void)add_label(&c, strtab_get(&s->strings, rest->labels[j].name),
@@ -565,18 +558,19 @@ int identities_set_labels(struct identities *s, const char *text)
 
 int identities_set_root(struct identities *s, const char *path)
 {
-	char *copy = path ? strdup(path) : NULL, *old;
+	int r;
 
-	if (path && !copy)
-		return -ENOMEM;
 	pthread_mutex_lock(&s->lock);
-	old = s->root;
-	s->root = copy;
-	forget_all(&s->containers);
-	container_names_deinit(&s->container_names);
+	r = containers_set_root(&s->containers, path);
 	pthread_mutex_unlock(&s->lock);
-	free(old);
-	return 0;
+	return r;
+}
+
+void identities_follow(struct identities *s)
+{
+	pthread_mutex_lock(&s->lock);
+	containers_follow(&s->containers, clock_ns(CLOCK_MONOTONIC));
+	pthread_mutex_unlock(&s->lock);
 }
 
 static int add_all(struct identities *s, struct identity *i, struct adding *a)
@@ -590,13 +584,34 @@ static int add_all(struct identities *s, struct identity *i, struct adding *a)
 	return r;
 }
 
+/* Of the pod's container around another one: what it says of the pod. */
+static int add_of_pod(void *arg, const char *name, const char *value)
+{
+	return str_starts(name, "k8s.pod.") || !strcmp(name, "k8s.namespace.name")
+		       ? add_said(arg, name, value)
+		       : 0;
+}
+
+static int add_process(struct identities *s, struct identity *i, struct adding *a)
+{
+	int r = add_all(s, i, a);
+
+	if (r == 0)
+		r = containers_labels(&s->containers, i->container, add_said, a);
+	if (r == 0)
+		r = containers_labels(&s->containers, i->pod_container, add_of_pod, a);
+	if (r == 0 && i->service)
+		r = add_said(a, "service.name", strtab_get(&s->strings, i->service));
+	return r;
+}
+
 static int add_resource(struct identities *s, u64 image, const char *comm, struct profile *into,
 			u32 *ret_resource)
 {
 	const u64 *known = map_get(&s->known, image);
 	struct identity *i = known ? (struct identity *)*known : NULL;
 	struct adding a = {.p = into};
-	int r = i ? add_all(s, i, &a) : add_said(&a, "service.name", comm);
+	int r = i ? add_process(s, i, &a) : add_said(&a, "service.name", comm);
 
 	/* In a container the kernel's host name is not that of the host: labels that the user set
 	 * come first. */
@@ -627,6 +642,15 @@ static const char *label_of_identity(const struct identities *s, const struct id
 	return "";
 }
 
+static const char *service_of(struct identities *s, const struct identity *i)
+{
+	const char *name = label_of_identity(s, i, "service.name");
+	const char *of_container =
+		*name ? NULL : containers_label(&s->containers, i->container, "service.name");
+
+	return *name ? name : of_container ? of_container : strtab_get(&s->strings, i->service);
+}
+
 void identities_each(struct identities *s,
 		     void (*fn)(void *arg, const struct identity_process *p, const char *service),
 		     void *arg)
@@ -637,7 +661,7 @@ void identities_each(struct identities *s,
 		const struct identity_process p = {slot->key, i->start_ticks, i->pid};
 
 		if (i->pid)
-			fn(arg, &p, label_of_identity(s, i, "service.name"));
+			fn(arg, &p, service_of(s, i));
 	}
 	pthread_mutex_unlock(&s->lock);
 }
@@ -695,18 +719,20 @@ void identities_host(struct identities *s, const char *name, char *ret, size_t n
 }
 
 /* Copies the strings of an identity to a new table. ids[old] = new, 0: not copied yet. */
+static int copy_string(const struct strtab *from, u32 id, struct strtab *to, u32 *ids)
+{
+	return ids[id] ? 0 : strtab_add(to, strtab_get(from, id), from->lengths[id], &ids[id]);
+}
+
 static int copy_strings(const struct strtab *from, const struct identity *i, struct strtab *to,
 			u32 *ids)
 {
-	int r = 0;
+	int r = copy_string(from, i->service, to, ids);
 
-	for (u32 j = 0; j < i->n; j++) {
-		const u32 of[] = {i->labels[j].name, i->labels[j].value};
-
-		for (size_t k = 0; k < ARRAY_SIZE(of) && r == 0; k++)
-			if (!ids[of[k]])
-				r = strtab_add(to, strtab_get(from, of[k]), from->lengths[of[k]],
-					       &ids[of[k]]);
+	for (u32 j = 0; j < i->n && r == 0; j++) {
+		r = copy_string(from, i->labels[j].name, to, ids);
+		if (r == 0)
+			r = copy_string(from, i->labels[j].value, to, ids);
 	}
 	return r;
 }
@@ -715,6 +741,7 @@ static void renumber_labels(struct identity *i, const u32 *ids)
 {
 	for (u32 j = 0; j < i->n; j++)
 		i->labels[j] = (struct label){ids[i->labels[j].name], ids[i->labels[j].value]};
+	i->service = ids[i->service];
 }
 
 /*
@@ -741,8 +768,6 @@ static void compact_strings(struct identities *s)
 	renumber_labels(s->host, ids);
 	map_foreach (&s->known, slot)
 		renumber_labels((struct identity *)slot->value, ids);
-	/* The files of a container are read again when a new process of it is seen. */
-	forget_all(&s->containers);
 	strtab_deinit(&s->strings);
 	s->strings = fresh;
 	s->compact_at =
@@ -762,6 +787,7 @@ static void sweep_identities(struct identities *s)
 		map_del(&s->known, slot->key, NULL);
 		free(i);
 	}
+	containers_sweep(&s->containers);
 	if (s->strings.n_bytes > s->compact_at)
 		compact_strings(s);
 }
@@ -778,7 +804,7 @@ u64 identities_left_out(struct identities *s)
 	u64 n;
 
 	pthread_mutex_lock(&s->lock);
-	n = s->left_out;
+	n = s->left_out + s->containers.left_out;
 	pthread_mutex_unlock(&s->lock);
 	return n;
 }

@@ -75,6 +75,11 @@ void identities_host(struct identities *s, const char *name, char *ret, size_t n
  * Processes seen before a call stay known for the batch that is symbolized after it.
  */
 void identities_sweep(struct identities *s);
+/*
+ * Looks again at the files of container engines, which may be written after a process has started,
+ * and change. To be called about once a second.
+ */
+void identities_follow(struct identities *s);
 /* Labels omitted so far because all texts together had reached their limit. */
 u64 identities_left_out(struct identities *s);
 

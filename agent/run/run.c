@@ -441,6 +441,7 @@ int run_loop(struct run *r, bool (*ended)(void), struct diag *reterr_diag)
 			end_period(r, now);
 		if (now >= r->tidy_ns) {
 			keep_tables_small(r);
+			identities_follow(r->options.identities);
 			r->tidy_ns = now + TIDY_NS;
 		}
 		e = pipeline_poll(r->options.pipeline, POLL_MS);

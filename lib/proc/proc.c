@@ -282,8 +282,23 @@ static int cgroup_rank(const char *id, const char *list, const char *list_end)
 	return 0;
 }
 
+#define RANK_OF_CONTAINERS 100
+
+/* A path that names a container or pod comes before all that do not. */
+static int path_rank(const char *path, size_t n, struct str *scratch)
+{
+	struct proc_cgroup_owner o;
+
+	str_clear(scratch);
+	if (str_append(scratch, path, n) < 0)
+		return 0;
+	proc_cgroup_describe(str_get(scratch), &o);
+	return o.container_id[0] || o.container_name[0] || o.pod_uid[0] ? RANK_OF_CONTAINERS : 0;
+}
+
 int proc_cgroup_parse(const char *text, size_t n, struct str *ret_path)
 {
+	_cleanup_str_ struct str scratch = {};
 	const char *end = text + n, *best = "/";
 	size_t best_n = 1;
 	int best_rank = 0;
@@ -299,6 +314,9 @@ int proc_cgroup_parse(const char *text, size_t n, struct str *ret_path)
 		if (path && line_end - path > 2 && path[1] == '/') {
 			int rank = cgroup_rank(text, list + 1, path);
 
+			if (rank)
+				rank += path_rank(path + 1, (size_t)(line_end - path - 1),
+						  &scratch);
 			if (rank > best_rank) {
 				best_rank = rank;
 				best = path + 1;

@@ -101,18 +101,31 @@ int proc_status_read(u32 pid, struct proc_status *ret);
 int proc_status_parse(const char *text, size_t n, struct proc_status *ret);
 
 /*
- * The path in the cgroup file system: that of the unified hierarchy if the process is in a group
- * there, else (hybrid and v1) the first of perf_event, cpu, memory, pids, systemd that has one; "/"
- * if there is none.
+ * The path in the cgroup file system. Of the hierarchies whose path names a container or pod, else
+ * of all that the process has a group in, it is that of the unified one, else (hybrid and v1) the
+ * first of perf_event, cpu, memory, pids, systemd; "/" if there is none. (Engines that do not know
+ * the unified hierarchy leave their containers' processes in the engine's own group there.)
  */
 int proc_cgroup_read(u32 pid, struct str *ret_path);
 int proc_cgroup_parse(const char *text, size_t n, struct str *ret_path);
 
-/* The container or unit that a cgroup's path names; "" for what the path does not contain. */
+/*
+ * The container or unit that a cgroup's path names; "" for what the path does not contain. Of
+ * containers in containers it is the innermost.
+ */
 struct proc_cgroup_owner {
 	char container_id[65]; /* 64 hex digits; on ECS and similar 32 digits and a number */
-	char pod_uid[37];      /* with dashes */
-	char unit[128];	       /* systemd's, without ".service" */
+	/* Of LXC, Incus and systemd-nspawn, which have names and no ids; unescaped, any bytes. */
+	char container_name[128];
+	char pod_uid[37];	   /* with dashes */
+	char pod_container_id[65]; /* the pod's container that the innermost one is in */
+	char unit[128];		   /* systemd's, without ".service" */
+	/*
+	 * What may have made the path up, so that the host's files on a container of this id tell
+	 * nothing of it: a container around the innermost one, or the user of user-UID.slice.
+	 */
+	bool nested;
+	u32 user; /* or 0 */
 };
 
 /* Parses the path of a cgroup; never fails. */

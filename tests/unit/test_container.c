@@ -23,7 +23,7 @@
 #define RUNC "run/runc/" ID
 
 static char root[64];
-static struct container_names names;
+static struct container_lists lists;
 
 static void make_root(void)
 {
@@ -60,11 +60,19 @@ static int note(void *arg, const char *name, const char *value)
 	return str_printf(arg, "%s=%s\n", name, value);
 }
 
+static int describe(const char *id, struct str *ret)
+{
+	struct proc_cgroup_owner o = {};
+
+	snprintf(o.container_id, sizeof(o.container_id), "%s", id);
+	return container_describe(&lists, root, &o, note, ret);
+}
+
 static void expect(int status, const char *text)
 {
 	_cleanup_str_ struct str got = {};
 
-	cr_assert_eq(container_describe(&names, root, ID, note, &got), status);
+	cr_assert_eq(describe(ID, &got), status);
 	cr_assert_str_eq(str_get(&got), text);
 }
 
@@ -135,13 +143,13 @@ Test(container, podmans_list_is_parsed_once)
 
 		snprintf(id, sizeof(id), "%064x", i);
 		str_printf(&want, "container.name=name-%d\nservice.name=name-%d\n", i, i);
-		cr_assert_eq(container_describe(&names, root, id, note, &got), 0);
+		cr_assert_eq(describe(id, &got), 0);
 		cr_assert_str_eq(str_get(&got), str_get(&want));
 	}
-	cr_expect_eq(names.n_parsed, 1);
+	cr_expect_eq(lists.root.n_parsed, 1);
 	put(PODMAN, "containers.json", "[{\"id\":\"" ID "\",\"names\":[\"new\"]}]");
 	expect(0, "container.name=new\nservice.name=new\n");
-	container_names_deinit(&names);
+	container_lists_deinit(&lists);
 }
 
 Test(container, a_list_that_is_too_large_is_not_read)
@@ -155,7 +163,7 @@ Test(container, a_list_that_is_too_large_is_not_read)
 	free(text);
 	expect(-ENOENT, "");
 	expect(-ENOENT, "");
-	cr_expect_eq(names.n_parsed, 0);
+	cr_expect_eq(lists.root.n_parsed, 0);
 }
 
 Test(container, runc)
@@ -184,7 +192,7 @@ Test(container, nothing_and_nonsense)
 		put(DOCKER, "config.v2.json", bad[i]);
 		put(RUNC, "state.json", bad[i]);
 		put(PODMAN, "containers.json", bad[i]);
-		(void)container_describe(&names, root, ID, note, &got);
+		(void)describe(ID, &got);
 		cr_assert_str_empty(str_get(&got));
 	}
 }
@@ -213,7 +221,7 @@ Test(container, only_ids_are_looked_for)
 	_cleanup_str_ struct str got = {};
 
 	for (size_t i = 0; i < ARRAY_SIZE(ids); i++)
-		cr_assert_eq(container_describe(&names, root, ids[i], note, &got), -EINVAL);
+		cr_assert_eq(describe(ids[i], &got), -EINVAL);
 }
 
 /* Links in the engine's directory are not followed; the directory itself may be a link. */

@@ -263,6 +263,10 @@ static const char *cgroup(struct str *s, const char *text)
 
 #define HEX64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
+#define OTHER64 "f123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define POD "12345678-1234-1234-1234-123456789abc"
+#define POD_ "12345678_1234_1234_1234_123456789abc"
+
 Test(cgroup, says_which_container_pod_and_unit)
 {
 	static const struct {
@@ -276,14 +280,34 @@ Test(cgroup, says_which_container_pod_and_unit)
 		 "postgresql@15-main"},
 		{"/user.slice/user-0.slice/user@0.service/app.slice/a.service", "", "", "a"},
 		{"/user.slice/user-0.slice/user@0.service/init.scope", "", "", ""},
-		{"/kubepods/burstable/pod12345678-1234-1234-1234-123456789abc/" HEX64, HEX64,
-		 "12345678-1234-1234-1234-123456789abc", ""},
-		{"/kubepods.slice/kubepods-besteffort.slice/"
-		 "kubepods-besteffort-pod12345678_1234_1234_1234_123456789abc.slice/"
-		 "cri-containerd-" HEX64 ".scope",
-		 HEX64, "12345678-1234-1234-1234-123456789abc", ""},
+		{"/kubepods/burstable/pod" POD "/" HEX64, HEX64, POD, ""},
+		{"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" POD_
+		 ".slice/cri-containerd-" HEX64 ".scope",
+		 HEX64, POD, ""},
+		{"/kubepods.slice/kubepods-pod" POD_ ".slice/crio-" HEX64 ".scope/container", HEX64,
+		 POD, ""},
+		{"/system.slice/containerd.service/kubepods-burstable-pod" POD_
+		 ".slice:cri-containerd:" HEX64,
+		 HEX64, POD, "containerd"},
+		/* a static pod's uid */
+		{"/kubepods/pod0123456789abcdef0123456789abcdef/" HEX64, HEX64,
+		 "0123456789abcdef0123456789abcdef", ""},
 		{"/ecs/x/0123456789abcdef0123456789abcdef-1234567890",
 		 "0123456789abcdef0123456789abcdef-1234567890", "", ""},
+		{"/isulad/" HEX64, HEX64, "", ""},
+		{"/system.slice/isulad-" HEX64 ".scope", HEX64, "", ""},
+		{"/machine.slice/libpod-" HEX64 ".scope/container", HEX64, "", ""},
+		/* what podman's quadlets have */
+		{"/system.slice/web.service/libpod-payload-" HEX64, HEX64, "", "web"},
+		{"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" HEX64
+		 ".scope/container",
+		 HEX64, "", ""},
+		/* the monitors of containers */
+		{"/machine.slice/libpod-conmon-" HEX64 ".scope", "", "", ""},
+		{"/system.slice/crio-conmon-" HEX64 ".scope", "", "", ""},
+		/* seen from another cgroup namespace */
+		{"/../" HEX64, HEX64, "", ""},
+		{"/../../pod" POD "/" HEX64, HEX64, POD, ""},
 		{"/docker/" HEX64 "0", "", "", ""},
 		{"/mypod1234/x.services", "", "", ""},
 	};
@@ -295,6 +319,98 @@ Test(cgroup, says_which_container_pod_and_unit)
 		cr_expect_str_eq(o.container_id, cases[i].container, "%s", cases[i].path);
 		cr_expect_str_eq(o.pod_uid, cases[i].pod, "%s", cases[i].path);
 		cr_expect_str_eq(o.unit, cases[i].unit, "%s", cases[i].path);
+		cr_expect_str_empty(o.container_name, "%s", cases[i].path);
+		cr_expect_str_empty(o.pod_container_id, "%s", cases[i].path);
+		cr_expect(!o.nested, "%s", cases[i].path);
+	}
+}
+
+Test(cgroup, says_which_container_without_an_id)
+{
+	static const struct {
+		const char *path, *name, *unit;
+	} cases[] = {
+		{"/lxc.payload.web", "web", ""},
+		{"/lxc.payload.shop_web/system.slice/nginx.service", "shop_web", "nginx"},
+		{"/lxc/101/ns/init.scope", "101", ""},
+		{"/lxc.payload/web", "web", ""},
+		{"/lxc/outer/lxc/inner", "inner", ""},
+		{"/lxc.monitor.web", "", ""},
+		{"/lxc", "", ""},
+		{"/machine.slice/machine-web.scope/payload/system.slice/sshd.service", "web",
+		 "sshd"},
+		{"/machine.slice/machine-my\\x2dweb.scope", "my-web", ""},
+		{"/machine.slice/machine-my-web.scope", "my-web", ""},
+		{"/machine.slice/systemd-nspawn@my\\x2dweb.service/payload", "my-web", ""},
+		{"/machine.slice/systemd-nspawn@web.service/supervisor", "", ""},
+		{"/machine.slice/machine-a\\x3bb\\x00\\xq1\\x.scope", "a;b\\x00\\xq1\\x", ""},
+		{"/machine.slice/machine-qemu\\x2d1\\x2dvm.scope", "", ""},
+		{"/machine.slice/machine-.scope", "", ""},
+		/* the innermost counts */
+		{"/lxc.payload.web/docker/" HEX64, "", ""},
+		{"/docker/" HEX64 "/lxc.payload.web", "web", ""},
+	};
+	char path[512];
+	struct proc_cgroup_owner o;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		proc_cgroup_describe(cases[i].path, &o);
+		cr_expect_str_eq(o.container_name, cases[i].name, "%s", cases[i].path);
+		cr_expect_str_eq(o.unit, cases[i].unit, "%s", cases[i].path);
+		cr_expect(!o.container_name[0] || !o.container_id[0], "%s", cases[i].path);
+	}
+	/* A name that does not fit is none, rather than another one's. */
+	snprintf(path, sizeof(path), "/lxc.payload.%0200d", 7);
+	proc_cgroup_describe(path, &o);
+	cr_expect_str_empty(o.container_name);
+}
+
+/* Containers in containers: Docker in Docker, kind's nodes, Docker in a pod. */
+Test(cgroup, of_a_container_in_another)
+{
+	static const struct {
+		const char *path, *container, *pod, *of_pod;
+	} cases[] = {
+		{"/system.slice/docker-" HEX64 ".scope/docker/" OTHER64, OTHER64, "", ""},
+		{"/docker/" HEX64 "/kubelet/kubepods/burstable/pod" POD "/" OTHER64, OTHER64, POD,
+		 ""},
+		{"/docker/" HEX64 "/system.slice/containerd.service", HEX64, "", ""},
+		{"/kubepods/pod" POD "/" HEX64 "/docker/" OTHER64, OTHER64, POD, HEX64},
+		{"/kubepods/pod" POD "/" HEX64 "/docker/" OTHER64 "/docker/" HEX64, HEX64, POD,
+		 HEX64},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct proc_cgroup_owner o;
+
+		proc_cgroup_describe(cases[i].path, &o);
+		cr_expect_str_eq(o.container_id, cases[i].container, "%s", cases[i].path);
+		cr_expect_str_eq(o.pod_uid, cases[i].pod, "%s", cases[i].path);
+		cr_expect_str_eq(o.pod_container_id, cases[i].of_pod, "%s", cases[i].path);
+		cr_expect_eq(o.nested, strcmp(o.container_id, HEX64) != 0 || *cases[i].of_pod, "%s",
+			     cases[i].path);
+	}
+}
+
+Test(cgroup, says_whose_the_path_is)
+{
+	static const struct {
+		const char *path;
+		u32 user;
+	} cases[] = {
+		{"/user.slice/user-1000.slice/user@1000.service/user.slice/x.scope", 1000},
+		{"/user.slice/user-1000.slice/user@1000.service/user-0.slice/user-7.slice", 1000},
+		{"/user.slice/user-0.slice/session-1.scope", 0},
+		{"/user.slice/user-99999999999.slice/x", 0},
+		{"/user.slice/user-.slice/x", 0},
+		{"/system.slice/x.service", 0},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct proc_cgroup_owner o;
+
+		proc_cgroup_describe(cases[i].path, &o);
+		cr_expect_eq(o.user, cases[i].user, "%s", cases[i].path);
 	}
 }
 
@@ -336,6 +452,10 @@ Test(cgroup, of_every_kind_of_hierarchy)
 			 "/u:v");
 	cr_assert_str_eq(cgroup(&s, "4:memory:/m\n3:cpu,cpuacct:/c\n1:name=systemd:/s\n0::/\n"),
 			 "/c");
+	/* An engine that knows only v1 leaves its containers' processes in its own v2 group. */
+	cr_assert_str_eq(cgroup(&s, "4:memory:/docker/" HEX64 "\n1:name=systemd:/docker/" HEX64
+				    "\n0::/system.slice/containerd.service\n"),
+			 "/docker/" HEX64);
 	cr_assert_str_eq(cgroup(&s, "9:perf_event:/p\n3:cpuacct,cpu:/c\n"), "/p");
 	cr_assert_str_eq(cgroup(&s, "3:cpuset:/only\n0::/\n"), "/");
 	cr_assert_str_eq(cgroup(&s, ""), "/");
