@@ -116,6 +116,7 @@ int agent_open_recording(struct agent *a, const struct agent_options *o, struct 
 		.tight_memory = tight,
 		.budget = &a->budget,
 		.leave_files = o->no_symbols,
+		.no_task_ids = true,
 	};
 
 	what.keep_times = true;

@@ -45,8 +45,11 @@ struct recording_options {
 	bool kernel_only, user_only;
 	bool no_inline, runtime_frames; /* see symbolizer_options */
 	bool keep_times;		/* profiles contain the time of each sample */
-	double last_s;	     /* profiles contain only the last seconds before their end; 0: all */
-	u64 memory_limit_mb; /* limit of the unwind tables; 0: 256 */
+	/* Profiles tell whose each process is (agent/identity); the agent's always do. */
+	bool identify;
+	const char *host_root; /* with it: where the host's / is mounted; NULL: it is / */
+	double last_s;	       /* profiles contain only the last seconds before their end; 0: all */
+	u64 memory_limit_mb;   /* limit of the unwind tables; 0: 256 */
 	/* Absolute; symbols and unwind rows are kept below it. NULL: nowhere. */
 	const char *cache_dir;
 	const char *debuginfod_urls; /* or NULL */
@@ -95,6 +98,7 @@ struct agent_options {
 	/* For the first two, as in export_options. */
 	bool disable_tls;
 	const char *ca, *cert, *key, *token_file, *headers;
+	const char *roots;     /* of files: as profile_roots_parse(); NULL: none */
 	const char *spool_dir; /* each destination has a directory in it; NULL: spool in memory */
 	u64 spool_mb;	       /* limit of each spool; 0: 64 */
 	bool no_symbols;       /* as symbolizer_options.leave_files */

@@ -17,6 +17,7 @@ struct destinations {
 	struct export_options all[AGENT_MAX_DESTINATIONS];
 	size_t n;
 	char *urls, *collector, *token, *spools[AGENT_MAX_DESTINATIONS]; /* owned */
+	u32 roots;
 	u64 memory_bytes; /* limit of all spools that are kept in memory together */
 };
 
@@ -66,6 +67,7 @@ static int add_destination(struct destinations *d, const struct agent_options *o
 		.key = o->key,
 		.token = d->token,
 		.headers = o->headers,
+		.roots = d->roots,
 		.spool_bytes = (o->spool_mb ? o->spool_mb : SPOOL_MB) << 20,
 	};
 	d->n++;
@@ -97,6 +99,8 @@ static int list_destinations(const struct agent_options *o, struct destinations 
 	char *save = NULL;
 	int r = o->token_file ? http_client_token(o->token_file, reterr_diag, &d->token) : 0;
 
+	if (r == 0 && o->roots)
+		r = profile_roots_parse(o->roots, &d->roots, reterr_diag);
 	if (r < 0)
 		return r;
 	d->urls = strdup(o->exports ? o->exports : "");

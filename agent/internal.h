@@ -11,6 +11,7 @@
 #include "agent/run/run.h"
 #include "agent/watch/watch.h"
 #include "base/budget.h"
+#include "profile/tree.h"
 
 #define AGENT_MAX_EXPORTS 16
 /* Besides those of `exports`: the collector and `local`. */
@@ -20,6 +21,8 @@ struct recording {
 	struct pipeline *pipeline;     /* owned, as the next */
 	struct recent *recent;	       /* what recording_profile() has to show */
 	struct symbolizer *symbolizer; /* owned */
+	struct identities *identities; /* owned, or NULL: the agent's, or there are none */
+	u64 follow_ns;		       /* when they look again (identities_follow()) */
 	bool whole_time;	       /* all sources make one profile */
 };
 
@@ -31,6 +34,8 @@ struct recording_limits {
 	bool tight_memory;
 	struct budget *budget; /* borrowed */
 	bool leave_files;      /* see symbolizer_options */
+	/* Tasks have no ids in profiles: each would be a series of the store. */
+	bool no_task_ids;
 };
 
 /* As recording_create(). `identities` (or NULL; borrowed) give samples their resources. */

@@ -14,7 +14,10 @@
 #include "agent/internal.h"
 #include "agent/probe/probe.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/str.h"
+
+#define FOLLOW_NS 1000000000ULL
 
 /* A comma-separated list, split in place. */
 struct list {
@@ -222,8 +225,7 @@ static int start_pipeline(const struct recording_options *o, const struct record
 	struct pipeline_options po = {
 		.parsers = o->parsers,
 		.keep_times = o->keep_times || o->last_s > 0,
-		/* Each would be a series of the store. */
-		.task_ids = !identities,
+		.task_ids = !l->no_task_ids,
 		.memory_limit_bytes = l->tables_bytes ? l->tables_bytes : o->memory_limit_mb << 20,
 		.max_section = l->max_section,
 		.budget = l->budget,
@@ -292,7 +294,17 @@ int recording_open(const struct recording_options *o, const struct recording_lim
 int recording_create(const struct recording_options *o, struct diag *reterr_diag,
 		     struct recording **ret)
 {
-	return recording_open(o, &(struct recording_limits){}, NULL, reterr_diag, ret);
+	_cleanup_identities_ struct identities *identities = NULL;
+	int r = o->identify ? identities_create(&identities) : 0;
+
+	if (r == 0 && identities)
+		r = identities_set_root(identities, o->host_root);
+	if (r < 0)
+		return diag_set(reterr_diag, r, "%s", strerror(-r));
+	r = recording_open(o, &(struct recording_limits){}, identities, reterr_diag, ret);
+	if (r == 0)
+		(*ret)->identities = take_ptr(identities);
+	return r;
 }
 
 void recording_destroy(struct recording *r)
@@ -302,6 +314,7 @@ void recording_destroy(struct recording *r)
 	symbolizer_destroy(r->symbolizer);
 	recent_destroy(r->recent);
 	pipeline_destroy(r->pipeline);
+	identities_destroy(r->identities);
 	free(r);
 }
 
@@ -312,11 +325,22 @@ int recording_start(struct recording *r, struct diag *reterr_diag)
 	return e < 0 ? diag_set(reterr_diag, e, "%s", strerror(-e)) : 0;
 }
 
+static void follow_identities(struct recording *r)
+{
+	u64 now = clock_ns(CLOCK_MONOTONIC);
+
+	if (!r->identities || now < r->follow_ns)
+		return;
+	identities_follow(r->identities);
+	r->follow_ns = now + FOLLOW_NS;
+}
+
 int recording_poll(struct recording *r, int timeout_ms)
 {
 	int e = pipeline_poll(r->pipeline, timeout_ms);
 
 	recent_follow(r->recent);
+	follow_identities(r);
 	return e;
 }
 

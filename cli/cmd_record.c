@@ -32,7 +32,7 @@
 
 struct record_arguments {
 	double duration_s, last_s;
-	const char *output, *format;
+	const char *output, *format, *host_root;
 	bool quiet;
 };
 
@@ -46,6 +46,9 @@ static const struct option record_options[] = {
 		      "output file; its extension selects the format (default culprit.html);\n"
 		      "- is standard output"),
 	OPTION_STRING("format", 0, "NAME", A, format, "output format, whatever the extension"),
+	OPTION_STRING("host-root", 0, "DIR", A, host_root,
+		      "with --roots: look for the state files of container engines below DIR\n"
+		      "instead of /"),
 	OPTION_FLAG("quiet", 'q', A, quiet, "print neither progress nor summary"),
 	{},
 };
@@ -55,6 +58,7 @@ struct record {
 	struct record_arguments args;
 	struct view_arguments look; /* the display options; the filters are in `sampling` */
 	struct sampling_arguments sampling;
+	struct profile_write_options how; /* of `look` */
 	const struct profile_format *format;
 	const char *path;
 	struct recording *recording;
@@ -259,18 +263,15 @@ static void print_summary(struct record *r, const struct profile *p)
 
 static int write_result(struct record *r)
 {
-	struct profile_write_options wo = {};
 	_cleanup_profile_ struct profile *p = NULL;
 	struct diag diag = {};
 	int e;
 
-	/* record offers no options that contradict each other. */
-	(void)view_apply(&r->look, "record", &wo);
 	recording_stats(r->recording, &r->stats);
 	e = recording_profile(r->recording, &p);
 	if (e < 0)
 		return cli_error(1, "cannot build the profile: %s", strerror(-e));
-	e = profile_write_file(p, r->path, r->format, &wo, &diag);
+	e = profile_write_file(p, r->path, r->format, &r->how, &diag);
 	if (e < 0)
 		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-e));
 	if (!r->args.quiet)
@@ -293,6 +294,8 @@ static int record(struct record *r)
 	sampling_apply(&r->sampling);
 	what->keep_times = strcmp(r->format->name, "firefox") == 0;
 	what->last_s = r->args.last_s;
+	what->identify = r->how.tree.roots != 0;
+	what->host_root = r->args.host_root;
 	what->follow = r->command ? command_pid(r->command) : 0;
 	e = parsers_start(&diag, &what->parsers);
 	if (e == 0)
@@ -315,6 +318,8 @@ static int record_command(struct record *r, char **argv)
 	struct diag diag = {};
 	int e, status;
 
+	if (view_apply(&r->look, "record", &r->how) < 0)
+		return 2;
 	r->path = r->args.output ? r->args.output : "culprit.html";
 	e = profile_write_check(r->path, r->args.format, &r->format, &diag);
 	if (e < 0)

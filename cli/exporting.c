@@ -20,6 +20,9 @@ const struct option exporting_options[] = {
 		      "send the token in this file as Authorization: Bearer"),
 	OPTION_STRING("export-headers", 0, "NAME=VALUE,...", A, headers,
 		      "additional request headers"),
+	OPTION_STRING("roots", 0, "NAME,...", A, roots,
+		      "file: destinations: put these above each stack: pod ([Pod]NAME),\n"
+		      "container ([Con]NAME), process ([PID]NAME)"),
 	OPTION_FLAG("no-symbols", 0, A, no_symbols,
 		    "send native frames as build-id and address, for a server that has the\n"
 		    "symbols (culprit symbols push); kernel and runtime frames keep names"),

@@ -12,6 +12,10 @@
 const struct option view_look_options[] = {
 	OPTION_FLAG("threads", 0, A, threads, "show thread names below their process"),
 	OPTION_FLAG("pids", 0, A, pids, "show each process by itself, as name-PID"),
+	OPTION_STRING(
+		"roots", 0, "NAME,...", A, roots,
+		"put these above each stack: pod ([Pod]NAME), container ([Con]NAME), process\n"
+		"([PID]NAME), as far as the profile has them"),
 	OPTION_FLAG("annotate", 0, A, annotate,
 		    "folded: mark inlined frames _[i] and JIT, Java and JavaScript frames _[j],\n"
 		    "and end stacks of waits with what was waited for, such as [lock]"),
@@ -33,8 +37,14 @@ const struct option view_filter_options[] = {
 
 int view_apply(struct view_arguments *a, const char *command, struct profile_write_options *o)
 {
+	struct diag d = {};
+
 	if (a->kernel_only && a->user_only) {
 		(void)cli_error(2, "%s: --kernel-only and --user-only exclude each other", command);
+		return -EINVAL;
+	}
+	if (a->roots && profile_roots_parse(a->roots, &o->tree.roots, &d) < 0) {
+		(void)cli_error(2, "%s: %s", command, d.text);
 		return -EINVAL;
 	}
 	memset(a->drop_kinds, 0, sizeof(a->drop_kinds));

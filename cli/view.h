@@ -11,7 +11,7 @@
 
 struct view_arguments {
 	bool threads, pids, annotate, kernel_only, user_only, no_inline, icicle;
-	const char *title;
+	const char *title, *roots;
 	u8 drop_kinds[FRAME_KIND_N]; /* storage that view_apply() points to */
 };
 

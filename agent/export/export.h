@@ -54,6 +54,7 @@ struct export_options {
 	u32 retry_ms;		     /* first delay, doubled up to 30 times it; 0 = 1000 */
 	size_t max_bytes;	     /* of a request; 0: what receivers of this kind accept */
 	u32 keep_files;		     /* file: keep this many of the pattern; 0 = 1000 */
+	u32 roots;		     /* file: of enum profile_root */
 	bool tls;
 	/* For "local:": passes an OTLP request on, in the sender's thread. -EAGAIN: try again. */
 	int (*give)(void *userdata, const u8 *data, size_t n, struct diag *reterr_diag);

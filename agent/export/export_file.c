@@ -194,6 +194,7 @@ static int make_path(const struct files *f, const struct profile *p, struct str 
 
 static int write_profile(struct destination *d, const struct profile *p, struct diag *reterr_diag)
 {
+	const struct profile_write_options how = {.tree = {.roots = d->o.roots}};
 	const struct files *f = d->private;
 	_cleanup_str_ struct str path = {};
 	int r = make_path(f, p, &path);
@@ -201,7 +202,7 @@ static int write_profile(struct destination *d, const struct profile *p, struct 
 	if (r < 0)
 		return diag_set(reterr_diag, r, "no name for a file of %s: %s", d->rest,
 				strerror(-r));
-	r = profile_write_file(p, str_get(&path), f->format, NULL, reterr_diag);
+	r = profile_write_file(p, str_get(&path), f->format, &how, reterr_diag);
 	if (r == 0 && *f->stem)
 		remove_old(f, d->o.keep_files);
 	return r;

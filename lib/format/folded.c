@@ -265,7 +265,7 @@ static bool take_count(const char *s, size_t *n, s64 *ret_count, u32 *ret_fracti
 struct folded_reader {
 	struct profile *p; /* owned */
 	struct map frames; /* string id of the text → frame */
-	struct map comms;  /* string id of the text → thread */
+	struct map heads;  /* string id of the text → thread */
 	vec(u32) ids;
 	u64 line;
 	u64 carry;    /* millionths not yet counted */
@@ -277,7 +277,7 @@ static void folded_reader_deinit(struct folded_reader *f)
 {
 	profile_destroy(f->p);
 	map_deinit(&f->frames);
-	map_deinit(&f->comms);
+	map_deinit(&f->heads);
 	vec_deinit(&f->ids);
 }
 
@@ -311,32 +311,62 @@ static bool is_frame_text(const char *s, size_t n)
 	       strchr("kij", s[n - 2]);
 }
 
+/* The length of the name at s, up to its semicolon. */
+static size_t name_length(const char *s, size_t n)
+{
+	const char *semicolon = memchr(s, ';', n);
+
+	return semicolon ? (size_t)(semicolon - s) : n;
+}
+
+/*
+ * Finds what stands above the frames: pod and container, if they are named, and the process,
+ * unless the next name is a frame's. False: nothing does. *ret_n: without the semicolon behind it.
+ */
+static bool find_head(const char *s, size_t n, size_t *ret_n)
+{
+	bool any = false;
+	size_t i = 0;
+
+	for (;;) {
+		size_t name_n, root_n;
+
+		i += i < n && s[i] == ' ';
+		name_n = name_length(s + i, n - i);
+		root_n = profile_root_prefix(s + i, name_n);
+		if (!root_n && is_frame_text(s + i, name_n))
+			return any;
+		any = true;
+		i += name_n;
+		*ret_n = i;
+		if (!root_n || i == n)
+			return true;
+		i++;
+	}
+}
+
 static int read_stack(struct folded_reader *f, const char *s, size_t n, u32 *ret_thread,
 		      u32 *ret_stack)
 {
 	u32 thread = PROFILE_NONE, id;
-	bool first = true;
 	size_t i = 0;
-	int r;
+	int r = 0;
 
 	vec_clear(&f->ids);
-	while (i <= n) {
-		const char *semicolon = memchr(s + i, ';', n - i);
-		size_t end = semicolon ? (size_t)(semicolon - s) : n;
+	if (find_head(s, n, &i))
+		r = cached(f, &f->heads, s, i++, profile_add_head_text, &thread);
+	while (i <= n && r == 0) {
+		size_t name_n;
 
-		if (i < end && s[i] == ' ')
-			i++;
-		if (first && !is_frame_text(s + i, end - i))
-			r = cached(f, &f->comms, s + i, end - i, profile_add_comm, &thread);
-		else
-			r = cached(f, &f->frames, s + i, end - i, profile_add_frame_text, &id);
-		if (r == 0 && (!first || thread == PROFILE_NONE))
+		i += i < n && s[i] == ' ';
+		name_n = name_length(s + i, n - i);
+		r = cached(f, &f->frames, s + i, name_n, profile_add_frame_text, &id);
+		if (r == 0)
 			r = vec_push(&f->ids, id);
-		if (r < 0)
-			return r;
-		first = false;
-		i = end + 1;
+		i += name_n + 1;
 	}
+	if (r < 0)
+		return r;
 	for (size_t k = 0; k < f->ids.n / 2; k++) {
 		id = f->ids.data[k];
 		f->ids.data[k] = f->ids.data[f->ids.n - 1 - k];

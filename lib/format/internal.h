@@ -23,6 +23,13 @@ int profile_tree_for_writer(const struct profile *p, const struct profile_write_
  */
 int profile_add_frame_text(struct profile *p, const char *text, size_t n, u32 *ret_id);
 int profile_add_comm(struct profile *p, const char *comm, size_t n, u32 *ret_thread);
+/* The length of the prefix of a pod's or container's name ("[Pod]"), if it has one; else 0. */
+size_t profile_root_prefix(const char *s, size_t n);
+/*
+ * The names above the frames, with semicolons between them: "[Pod]shop-1;[Con]shop;[7]java", all
+ * of it optional but "java".
+ */
+int profile_add_head_text(struct profile *p, const char *s, size_t n, u32 *ret_thread);
 
 /* ---- formats: what the table in format.c points to ---- */
 

@@ -2,6 +2,7 @@
 /* What the readers of text formats have in common. */
 #include <ctype.h>
 #include <errno.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "base/vocab.h"
@@ -94,5 +95,69 @@ int profile_add_comm(struct profile *p, const char *comm, size_t n, u32 *ret_thr
 	struct profile_thread t = {};
 	int r = profile_add_string(p, comm, n, &t.comm);
 
+	return r < 0 ? r : profile_add_thread(p, &t, ret_thread);
+}
+
+size_t profile_root_prefix(const char *s, size_t n)
+{
+	static const char *const prefixes[] = {PROFILE_PREFIX_POD, PROFILE_PREFIX_CONTAINER};
+
+	for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++) {
+		size_t prefix_n = strlen(prefixes[i]);
+
+		if (n > prefix_n && !memcmp(s, prefixes[i], prefix_n))
+			return prefix_n;
+	}
+	return 0;
+}
+
+/* "[123]comm", exactly as it is written: the length of "[123]", or 0. */
+static size_t pid_prefix(const char *s, size_t n, u32 *ret_pid)
+{
+	u64 pid = 0;
+	size_t i = 1;
+
+	if (n < 4 || s[0] != '[' || s[1] == '0')
+		return 0;
+	for (; i < n && isdigit((u8)s[i]) && pid <= INT32_MAX; i++)
+		pid = pid * 10 + (u64)(s[i] - '0');
+	if (i == 1 || i + 1 >= n || s[i] != ']' || pid > INT32_MAX)
+		return 0;
+	*ret_pid = (u32)pid;
+	return i + 1;
+}
+
+static int add_root_label(struct profile *p, const char *s, size_t n, size_t prefix_n,
+			  struct profile_label *ret)
+{
+	const char *name = s[1] == PROFILE_PREFIX_POD[1] ? "k8s.pod.name" : "container.name";
+	int r = profile_add_string(p, name, strlen(name), &ret->name);
+
+	return r < 0 ? r : profile_add_string(p, s + prefix_n, n - prefix_n, &ret->value);
+}
+
+int profile_add_head_text(struct profile *p, const char *s, size_t n, u32 *ret_thread)
+{
+	struct profile_label labels[PROFILE_MAX_LABELS];
+	struct profile_thread t = {};
+	size_t n_labels = 0, prefix_n;
+	int r = 0;
+
+	for (size_t i = 0, name_n; i <= n && r == 0; i += name_n + 1) {
+		const char *end;
+
+		i += i < n && s[i] == ' ';
+		end = memchr(s + i, ';', n - i);
+		name_n = end ? (size_t)(end - s) - i : n - i;
+		prefix_n = profile_root_prefix(s + i, name_n);
+		if (!prefix_n) {
+			prefix_n = pid_prefix(s + i, name_n, &t.pid);
+			r = profile_add_string(p, s + i + prefix_n, name_n - prefix_n, &t.comm);
+		} else if (n_labels < ARRAY_SIZE(labels)) {
+			r = add_root_label(p, s + i, name_n, prefix_n, &labels[n_labels++]);
+		}
+	}
+	if (r == 0)
+		r = profile_add_resource(p, labels, n_labels, &t.resource);
 	return r < 0 ? r : profile_add_thread(p, &t, ret_thread);
 }

@@ -255,40 +255,6 @@ void profile_tree_destroy(struct profile_tree *t)
 
 /* ---- from a profile ---- */
 
-void profile_head_deinit(struct profile_head *h)
-{
-	str_deinit(&h->name[0]);
-	str_deinit(&h->name[1]);
-}
-
-void profile_head_set(struct profile_head *h, const struct profile *p, u32 thread,
-		      const struct profile_tree_options *o)
-{
-	const struct profile_thread *t;
-	const char *comm, *name;
-
-	h->n = 0;
-	if (thread >= p->threads.n)
-		return;
-	t = &p->threads.data[thread];
-	comm = profile_string(p, t->comm);
-	name = profile_string(p, t->thread_name);
-	if (!o->no_process && (*comm || t->pid)) {
-		str_clear(&h->name[h->n]);
-		text_append_clean(&h->name[h->n], comm, 0);
-		if (!h->name[h->n].n)
-			str_puts(&h->name[h->n], "[unknown]");
-		if (o->pids && t->pid)
-			str_printf(&h->name[h->n], "-%u", t->pid);
-		h->level[h->n++] = PROFILE_LEVEL_PROCESS;
-	}
-	if (o->threads && *name) {
-		str_clear(&h->name[h->n]);
-		str_puts(&h->name[h->n], name);
-		h->level[h->n++] = PROFILE_LEVEL_THREAD;
-	}
-}
-
 const char *profile_frame_suffix(const struct profile_frame *f, bool annotate)
 {
 	const char *suffix = vocab_frame_kind(f->kind)->suffix;

@@ -4,7 +4,29 @@
 
 #include "profile/profile.h"
 
+/* What stands above the frames besides the process's name. */
+enum profile_root {
+	/* [Pod]NAME, of the label k8s.pod.name, else k8s.pod.uid */
+	PROFILE_ROOT_POD = 1,
+	/*
+	 * [Con]NAME, of the label k8s.container.name, else container.name, else 12 digits of
+	 * container.id
+	 */
+	PROFILE_ROOT_CONTAINER = 2,
+	PROFILE_ROOT_PROCESS = 4, /* [PID]comm instead of comm */
+};
+#define PROFILE_PREFIX_POD "[Pod]"
+#define PROFILE_PREFIX_CONTAINER "[Con]"
+#define PROFILE_PREFIX_PID "[%u]"
+
+/*
+ * Parses "pod,container,process" or a part of it, in any order, into bits of enum profile_root.
+ * -EINVAL and a diag.
+ */
+int profile_roots_parse(const char *list, u32 *ret, struct diag *reterr_diag);
+
 struct profile_tree_options {
+	u32 roots;	      /* of enum profile_root */
 	bool threads;	      /* thread name below the process */
 	bool pids;	      /* comm-PID */
 	bool inverted;	      /* leaf to root */
@@ -26,7 +48,7 @@ struct profile_node {
 	u32 parent;
 	u32 n_below;
 	/*
-	 * A frame of the node; PROFILE_NONE for process, thread and root. In a diff a frame of
+	 * A frame of the node; PROFILE_NONE for the levels above the frames. In a diff a frame of
 	 * `after`; PROFILE_NONE if only `before` has the node.
 	 */
 	u32 frame;
@@ -35,13 +57,15 @@ struct profile_node {
 	s64 base_self; /* diff: the other side */
 	s64 base_total;
 	u32 line;  /* with by_line, else 0 */
-	u8 kind;   /* enum frame_kind; FRAME_KIND_N for process, thread and root */
+	u8 kind;   /* enum frame_kind; FRAME_KIND_N above the frames */
 	u8 flags;  /* enum profile_frame_flags that all frames of the node have */
 	u16 level; /* enum profile_level */
 };
 
 enum profile_level {
 	PROFILE_LEVEL_ROOT,
+	PROFILE_LEVEL_POD,
+	PROFILE_LEVEL_CONTAINER,
 	PROFILE_LEVEL_PROCESS,
 	PROFILE_LEVEL_THREAD,
 	PROFILE_LEVEL_FRAME,

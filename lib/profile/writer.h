@@ -33,13 +33,13 @@ void profile_groups_deinit(struct profile_groups *g);
  */
 int profile_same_threads(const struct profile *p, u32 **ret);
 
-/* ---- the levels above the frames (tree.c) ---- */
+/* ---- the levels above the frames (head.c) ---- */
 
-/* The names of process and thread of a sample, as the options require. */
+/* The names of pod, container, process and thread of a sample, as the options require. */
 struct profile_head {
-	struct str name[2]; /* owned */
-	u16 level[2];	    /* enum profile_level */
-	size_t n;	    /* 0, 1 or 2 */
+	struct str name[4]; /* owned */
+	u16 level[4];	    /* enum profile_level */
+	size_t n;	    /* of both */
 };
 void profile_head_set(struct profile_head *h, const struct profile *p, u32 thread,
 		      const struct profile_tree_options *o);

@@ -161,6 +161,138 @@ Test(profile, a_resource_is_a_set_of_labels_and_goes_where_its_thread_goes)
 	cr_expect_str_eq(profile_label(b, b->threads.data[0].resource, "host.name"), "here");
 }
 
+/* A process of the resource that these labels make; NULL ends them. */
+static u32 labelled_thread(struct profile *p, const char *comm, u32 pid, const char *const *labels)
+{
+	struct profile_thread t = {.pid = pid, .tid = pid, .comm = string_of(p, comm)};
+	struct profile_label l[8];
+	u32 n = 0, id;
+
+	for (; labels[2 * n]; n++)
+		l[n] = (struct profile_label){string_of(p, labels[2 * n]),
+					      string_of(p, labels[2 * n + 1])};
+	cr_assert_eq(profile_add_resource(p, l, n, &t.resource), 0);
+	cr_assert_eq(profile_add_thread(p, &t, &id), 0);
+	return id;
+}
+
+#define LABELS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static struct profile *profile_of_containers(void)
+{
+	struct profile *p = profile_create();
+	u32 f;
+
+	profile_add_type(p, "samples", "count");
+	f = frame(p, "f", NULL, 0, FRAME_NATIVE, 0, 0);
+	sample(p, 0,
+	       labelled_thread(p, "app", 7,
+			       LABELS("k8s.pod.name", "shop-1", "k8s.container.name", "shop",
+				      "container.name", "k8s_shop_shop-1")),
+	       &f, 1, 1);
+	sample(p, 0,
+	       labelled_thread(p, "app", 8,
+			       LABELS("k8s.pod.uid", "1-2", "container.id", "0123456789abcdef")),
+	       &f, 1, 2);
+	sample(p, 0,
+	       labelled_thread(p, "app", 9,
+			       LABELS("container.name", "a;\nb \"c'", "k8s.pod.name", "")),
+	       &f, 1, 3);
+	sample(p, 0, labelled_thread(p, "", 10, LABELS("host.name", "x")), &f, 1, 4);
+	sample(p, 0, labelled_thread(p, "swapper", 0, LABELS(NULL)), &f, 1, 5);
+	return p;
+}
+
+Test(folded, pods_containers_and_processes_are_roots)
+{
+	static const struct {
+		u32 roots;
+		const char *text;
+	} cases[] = {
+		{PROFILE_ROOT_POD | PROFILE_ROOT_CONTAINER | PROFILE_ROOT_PROCESS,
+		 "[10][unknown];f 4\n"
+		 "[Con]a: b \"c';[9]app;f 3\n"
+		 "[Pod]1-2;[Con]0123456789ab;[8]app;f 2\n"
+		 "[Pod]shop-1;[Con]shop;[7]app;f 1\n"
+		 "swapper;f 5\n"},
+		{PROFILE_ROOT_POD, "[Pod]1-2;app;f 2\n[Pod]shop-1;app;f 1\n[unknown];f 4\n"
+				   "app;f 3\nswapper;f 5\n"},
+		{PROFILE_ROOT_CONTAINER, "[Con]0123456789ab;app;f 2\n[Con]a: b \"c';app;f 3\n"
+					 "[Con]shop;app;f 1\n[unknown];f 4\nswapper;f 5\n"},
+	};
+	_cleanup_profile_ struct profile *p = profile_of_containers();
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct profile_write_options o = {.tree = {.roots = cases[i].roots}};
+
+		assert_folded(p, &o, cases[i].text);
+	}
+}
+
+Test(folded, roots_stand_in_the_tree_and_in_inverted_stacks)
+{
+	_cleanup_profile_ struct profile *p = profile_of_containers();
+	struct profile_tree_options o = {.roots = PROFILE_ROOT_POD | PROFILE_ROOT_CONTAINER |
+						  PROFILE_ROOT_PROCESS};
+	struct profile_write_options w = {.tree = o};
+	_cleanup_profile_tree_ struct profile_tree *t = NULL;
+	u32 levels[PROFILE_LEVEL_FRAME + 1] = {};
+
+	cr_assert_eq(profile_tree_build(p, &o, &t), 0);
+	for (size_t i = 0; i < t->nodes.n; i++)
+		levels[t->nodes.data[i].level]++;
+	cr_expect_eq(levels[PROFILE_LEVEL_POD], 2);
+	cr_expect_eq(levels[PROFILE_LEVEL_CONTAINER], 3);
+	cr_expect_eq(levels[PROFILE_LEVEL_PROCESS], 5);
+	w.tree.inverted = true;
+	assert_folded(p, &w,
+		      "f;[10][unknown] 4\n"
+		      "f;[7]app;[Con]shop;[Pod]shop-1 1\n"
+		      "f;[8]app;[Con]0123456789ab;[Pod]1-2 2\n"
+		      "f;[9]app;[Con]a: b \"c' 3\n"
+		      "f;swapper 5\n");
+}
+
+/* What is written is read again, also in gala-gopher's spelling. */
+Test(folded, roots_are_read)
+{
+	static const char text[] = "[5]java;main;f 1\n"
+				   "[Con]web;[6]nginx;main 2\n"
+				   "[Pod]p-1;[Con]web;[7]nginx;f 3\n"
+				   "[Pod]p-1;[Con]web;f_[k] 4\n"
+				   "[Pod]p-1;nginx;f 5\n";
+	_cleanup_profile_ struct profile *p = from_folded(text), *gala = NULL, *odd = NULL;
+	struct profile_write_options o = {.tree = {.roots = PROFILE_ROOT_POD |
+							    PROFILE_ROOT_CONTAINER |
+							    PROFILE_ROOT_PROCESS}};
+
+	assert_folded(p, &o, text);
+	assert_folded(p, NULL, "f_[k] 4\njava;main;f 1\nnginx;f 8\nnginx;main 2\n");
+	gala = from_folded("[Pod]p-1; [Con]web; [7]nginx; main[u]; f[k] 3\n");
+	assert_folded(gala, &o, "[Pod]p-1;[Con]web;[7]nginx;main[u];f[k] 3\n");
+	odd = from_folded("[Pod];f 1\n[0]x;f 2\n[99999999999]y;f 3\n[1]z;;f 4\n[12];f 5\n");
+	assert_folded(odd, &o,
+		      "[0]x;f 2\n[12];f 5\n[1]z;[unknown];f 4\n[99999999999]y;f 3\n"
+		      "[Pod];f 1\n");
+}
+
+Test(profile, roots_are_a_list)
+{
+	static const char *const bad[] = {"", "pods", "pod,", ",pod", "pod,x", "pod container"};
+	u32 roots = 77;
+	struct diag d = {};
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		d = (struct diag){};
+		cr_expect_eq(profile_roots_parse(bad[i], &roots, &d), -EINVAL, "%s", bad[i]);
+	}
+	cr_expect_eq(roots, 77);
+	cr_expect_str_eq(d.text, "--roots takes pod, container and process, separated by commas, "
+				 "not 'pod container'");
+	cr_assert_eq(profile_roots_parse("process,pod", &roots, &d), 0);
+	cr_expect_eq(roots, PROFILE_ROOT_PROCESS | PROFILE_ROOT_POD);
+}
+
 Test(folded, writes_kinds_heads_and_names_as_documented)
 {
 	_cleanup_profile_ struct profile *p = full_profile();
