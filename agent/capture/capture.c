@@ -32,6 +32,7 @@ int capture_create(const struct capture_options *o, struct diag *reterr_diag, st
 		return -ENOMEM;
 	thread_sync_init(&c->lock, &c->wake);
 	c->options = *o;
+	c->options.window_ns = o->window_ns ? o->window_ns : CAPTURE_WINDOW_NS;
 	r = copy_text(o->cache_dir, &c->cache_dir);
 	if (r == 0)
 		r = copy_text(o->debuginfod_urls, &c->debuginfod_urls);

@@ -3,7 +3,8 @@
  * Requests that are kept after they have ended (doc/design/0019-kept-requests.md). While tasks ask
  * for it, the processes of their services are armed: a recording of its own samples their threads
  * that carry a span up to a thousand times a second, and follows each of their waits. It is kept
- * for a minute. When a server decides to keep a request, a profile is made of what belongs to it:
+ * for a minute. When a server decides to keep a request, a profile is made of what belongs to it;
+ * of a request that goes on for longer, a part at a time is made before its end:
  *
  *	request:wall	stacks: on a CPU, and waits of at least the floor (label `wait`)
  *	request:time	no stacks: the exact time of each span and thread by `state`
@@ -46,6 +47,7 @@ struct capture_options {
 	u64 tables_bytes;	       /* of unwind tables; 0: the default of a recording */
 	u64 max_section;	       /* larger sections of files are not read; 0: no limit */
 	double budget_percent;	       /* of CPU time, for walks of waits; 0: the default */
+	u64 window_ns;		       /* kept before a decision; 0: CAPTURE_WINDOW_NS */
 	bool no_inline, no_symbols;    /* as symbolizer_options: inlines, leave_files */
 	const char *cache_dir;	       /* as recording_options; NULL: none; copied */
 	const char *debuginfod_urls;   /* likewise */

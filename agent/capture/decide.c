@@ -49,7 +49,7 @@ struct told_process {
 
 struct job {
 	struct recorder *r; /* borrowed */
-	vec(struct capture_wish) wishes;
+	capture_wishes wishes;
 	vec(struct control_kept) results; /* of each; .samples */
 	vec(struct part) parts;
 	vec(struct told_process) processes;
@@ -65,7 +65,10 @@ struct gathering {
 	struct job *job;
 	u32 wish;
 	const char *service;
-	struct ledger_request q; /* CLOCK_MONOTONIC */
+	struct ledger_request q;	   /* CLOCK_MONOTONIC */
+	u64 begin_ns;			   /* of the request, if q begins after its pieces */
+	u64 from_ns, until_ns;		   /* samples of this time are its own */
+	const struct long_request *pieces; /* that were kept before; NULL: none */
 	struct {
 		u32 serial, pid, tid;
 		bool is_closed; /* an interval reaches beyond the request */
@@ -96,6 +99,29 @@ static void job_destroy(struct job *j)
 	free(j);
 }
 
+/* Pieces follow each other exactly; begin and end of a request are told by another clock. */
+static void set_times(struct gathering *g, const struct capture_wish *w)
+{
+	const struct history *h = &g->r->history;
+
+	g->pieces = long_find(g->r, w);
+	if (w->until_ns) {
+		g->q.start_ns = g->from_ns = w->from_ns;
+		g->q.end_ns = w->until_ns;
+		g->until_ns = w->until_ns - 1;
+		g->begin_ns = g->pieces ? g->pieces->first_ns : w->from_ns;
+		return;
+	}
+	g->q.start_ns = g->begin_ns = history_monotonic(h, w->keep.start_ns);
+	g->q.end_ns = history_monotonic(h, w->keep.end_ns);
+	g->from_ns = g->q.start_ns - SLACK_NS;
+	g->until_ns = g->q.end_ns + SLACK_NS;
+	if (g->pieces && g->pieces->until_ns > g->from_ns) {
+		g->q.start_ns = MAX(g->q.start_ns, g->pieces->until_ns);
+		g->from_ns = g->pieces->until_ns;
+	}
+}
+
 static struct gathering *gathering_create(struct recorder *r, struct job *job, u32 wish)
 {
 	struct gathering *g = calloc(1, sizeof(*g));
@@ -109,8 +135,7 @@ static struct gathering *gathering_create(struct recorder *r, struct job *job, u
 	g->service = job->wishes.data[wish].service;
 	memcpy(g->q.trace_id, k->trace_id, sizeof(g->q.trace_id));
 	memcpy(&g->q.span_id, k->span_id, sizeof(g->q.span_id));
-	g->q.start_ns = history_monotonic(&r->history, k->start_ns);
-	g->q.end_ns = history_monotonic(&r->history, k->end_ns);
+	set_times(g, &job->wishes.data[wish]);
 	return g;
 }
 
@@ -164,7 +189,7 @@ static void find_threads_of_intervals(struct gathering *g)
 	for (size_t i = history_find(h, g->q.start_ns); i < h->n; i++) {
 		const struct record_interval *at = history_interval(h, i);
 
-		if (at->now_ns > g->q.end_ns + SLACK_NS)
+		if (at->now_ns > g->until_ns)
 			break;
 		if (in_trace(g, at->trace_id))
 			note_thread(g, at->tid, recorder_process(g->r, at->pad));
@@ -173,12 +198,12 @@ static void find_threads_of_intervals(struct gathering *g)
 
 static bool overlaps(const struct gathering *g, const struct pipeline_batch *b)
 {
-	return b->started_ns <= g->q.end_ns + SLACK_NS && b->ended_ns + SLACK_NS >= g->q.start_ns;
+	return b->started_ns <= g->until_ns && b->ended_ns >= g->from_ns;
 }
 
 static bool is_near(const struct gathering *g, u64 time_ns)
 {
-	return time_ns + SLACK_NS >= g->q.start_ns && time_ns <= g->q.end_ns + SLACK_NS;
+	return time_ns >= g->from_ns && time_ns <= g->until_ns;
 }
 
 /* Names come with samples only. */
@@ -234,6 +259,25 @@ static int take_intervals(struct gathering *g)
 					pipeline_armed_thread(g->r->pipeline, g->threads[i].tid,
 							      &g->threads[i].now) == 0;
 	return e;
+}
+
+/*
+ * A piece ends before a wait that goes on: what was waited for is told at its end. It does so while
+ * that leaves time to keep what came after.
+ */
+static void end_before_waits(struct gathering *g)
+{
+	const struct history *h = &g->r->history;
+	u64 at_least = clock_ns(CLOCK_MONOTONIC) - h->window_ns + h->window_ns / 6;
+
+	for (u32 i = 0; i < g->n_threads; i++) {
+		const struct armed_thread *now = &g->threads[i].now;
+
+		if (g->threads[i].has_now && !now->running && now->left_ns < g->q.end_ns)
+			g->q.end_ns = MIN(g->q.end_ns, MAX(now->left_ns, at_least));
+	}
+	g->q.end_ns = MAX(g->q.end_ns, g->q.start_ns);
+	g->until_ns = g->q.end_ns - 1;
 }
 
 /* ---- samples ---- */
@@ -407,7 +451,7 @@ static int take_events_of(struct gathering *g, struct history_batch *from, struc
 		struct symbolizer_event shown = {
 			.entry = at->entry,
 			.time_ns = history_realtime(&g->r->history, at->time_ns),
-			.value = MIN(at->value, (s64)(g->q.end_ns - g->q.start_ns)),
+			.value = MIN(at->value, (s64)(g->q.end_ns - g->begin_ns)),
 		};
 
 		if (!belongs(g, b, at))
@@ -603,13 +647,19 @@ static bool outcome_of(const struct gathering *g, enum control_outcome *ret)
 {
 	const struct history *h = &g->r->history;
 	u64 from = MAX(h->intervals_from_ns, h->samples_from_ns);
+	bool is_rest = g->pieces && g->pieces->samples;
 
+	if (!g->n_threads && is_rest) {
+		*ret = g->pieces->is_partly ? CONTROL_OUTCOME_PARTLY : CONTROL_OUTCOME_KEPT;
+		return true;
+	}
 	if (!g->n_threads) {
 		*ret = CONTROL_OUTCOME_EVICTED;
 		return history_has_dropped(h, g->q.trace_id);
 	}
 	from = MAX(from, g->armed_ns);
-	*ret = g->q.start_ns < from ? CONTROL_OUTCOME_PARTLY : CONTROL_OUTCOME_KEPT;
+	*ret = g->q.start_ns < from || (is_rest && g->pieces->is_partly) ? CONTROL_OUTCOME_PARTLY
+									 : CONTROL_OUTCOME_KEPT;
 	return true;
 }
 
@@ -623,9 +673,12 @@ static bool is_part(const struct job *j, u32 wish)
 
 	for (u32 i = 0; i < j->wishes.n; i++) {
 		const struct control_keep *other = &j->wishes.data[i].keep;
+		bool are_pieces =
+			k->reason == CONTROL_REASON_LONG || other->reason == CONTROL_REASON_LONG;
 		bool same = other->start_ns == k->start_ns && other->end_ns == k->end_ns;
 
-		if (i != wish && j->wishes.data[i].server == j->wishes.data[wish].server &&
+		if (i != wish && !are_pieces &&
+		    j->wishes.data[i].server == j->wishes.data[wish].server &&
 		    !strcmp(other->task, k->task) &&
 		    !memcmp(other->trace_id, k->trace_id, sizeof(k->trace_id)) &&
 		    other->start_ns <= k->start_ns && other->end_ns >= k->end_ns &&
@@ -639,6 +692,7 @@ static bool is_part(const struct job *j, u32 wish)
 static int gather(struct recorder *r, struct job *j, u32 wish)
 {
 	struct gathering *g = gathering_create(r, j, wish);
+	const struct capture_wish *w = &j->wishes.data[wish];
 	struct control_kept *result = &j->results.data[wish];
 	struct told_process *told;
 	int e = g ? 0 : -ENOMEM;
@@ -655,6 +709,8 @@ static int gather(struct recorder *r, struct job *j, u32 wish)
 	}
 	if (g->n_threads && !is_part(j, wish)) {
 		e = take_intervals(g);
+		if (w->until_ns)
+			end_before_waits(g);
 		if (e == 0)
 			e = take_points(g);
 		if (e == 0)
@@ -670,6 +726,9 @@ static int gather(struct recorder *r, struct job *j, u32 wish)
 			e = add_ledger(g);
 	}
 	result->samples = g->samples;
+	long_kept(r, w, g->until_ns + 1, result);
+	if (!w->until_ns && g->pieces)
+		result->samples = g->pieces->samples;
 	gathering_destroy(g);
 	return e;
 }
@@ -790,7 +849,7 @@ static void tell_results(struct recorder *r, const struct job *j)
 {
 	pthread_mutex_lock(&r->capture->lock);
 	for (size_t i = 0; i < j->results.n; i++)
-		if (j->results.data[i].outcome < CONTROL_OUTCOME_N)
+		if (j->results.data[i].outcome < CONTROL_OUTCOME_N && !j->wishes.data[i].until_ns)
 			capture_decided(r->capture, &j->wishes.data[i], j->results.data[i].outcome,
 					j->results.data[i].samples);
 	pthread_mutex_unlock(&r->capture->lock);
@@ -832,8 +891,10 @@ bool decide(struct recorder *r)
 	j = calloc(1, sizeof(*j));
 	if (!j)
 		return false;
+	e = long_look(r, now, &j->wishes);
 	pthread_mutex_lock(&r->capture->lock);
-	e = take_wishes(r, j, now);
+	if (e == 0)
+		e = take_wishes(r, j, now);
 	pthread_mutex_unlock(&r->capture->lock);
 	if (!j->wishes.n) {
 		job_destroy(j);

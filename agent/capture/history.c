@@ -20,13 +20,14 @@
 /* A step of the clock, or that much drift, makes a new point. */
 #define CLOCK_NOISE_NS 1000
 
-int history_init(struct history *h, u64 max_bytes)
+int history_init(struct history *h, u64 max_bytes, u64 window_ns)
 {
 	u64 bytes = max_bytes ? max_bytes : CAPTURE_DEFAULT_BYTES;
 
 	h->cap = MAX(bytes / INTERVALS_SHARE / sizeof(*h->ring), 1024ULL);
 	h->max_batch_bytes = bytes - bytes / INTERVALS_SHARE;
 	h->ring = calloc(h->cap, sizeof(*h->ring));
+	h->window_ns = window_ns;
 	h->began_ns = clock_ns(CLOCK_MONOTONIC);
 	return h->ring ? 0 : -ENOMEM;
 }
@@ -74,7 +75,7 @@ void history_push(struct history *h, const struct record_interval *i)
 		const struct record_interval *old = history_interval(h, 0);
 
 		h->intervals_from_ns = MAX(h->intervals_from_ns, old->now_ns);
-		h->evicted += i->now_ns - MIN(i->now_ns, old->now_ns) < CAPTURE_WINDOW_NS;
+		h->evicted += i->now_ns - MIN(i->now_ns, old->now_ns) < h->window_ns;
 		note_dropped(h, old->trace_id);
 		h->first = (h->first + 1) % h->cap;
 		h->n--;
@@ -141,7 +142,7 @@ static void drop_batch(struct history *h, struct pipeline *p, bool is_old)
 void history_trim(struct history *h, struct pipeline *p, u64 now)
 {
 	while (h->batches.n && !h->batches.data[0].is_used) {
-		bool is_old = h->batches.data[0].b->ended_ns + CAPTURE_WINDOW_NS < now;
+		bool is_old = h->batches.data[0].b->ended_ns + h->window_ns < now;
 
 		if (!is_old && batch_bytes(h) <= h->max_batch_bytes)
 			break;
@@ -182,7 +183,7 @@ void history_note_clock(struct history *h, u64 now)
 			return;
 	}
 	while (h->clocks.n >= MAX_CLOCKS ||
-	       (h->clocks.n > 1 && h->clocks.data[1].monotonic_ns + 2 * CAPTURE_WINDOW_NS < now)) {
+	       (h->clocks.n > 1 && h->clocks.data[1].monotonic_ns + 2 * h->window_ns < now)) {
 		h->clocks.n--;
 		memmove(h->clocks.data, h->clocks.data + 1, h->clocks.n * sizeof(*h->clocks.data));
 	}

@@ -24,9 +24,13 @@ struct capture_task {
 struct capture_wish {
 	struct control_keep keep;
 	u32 server;
-	u64 asked_ns; /* CLOCK_MONOTONIC */
+	u64 asked_ns; /* CLOCK_MONOTONIC, as all here */
+	/* A piece of a request that goes on, instead of keep's times; until_ns 0: it is none. */
+	u64 from_ns, until_ns;
 	char service[CONTROL_TEXT_BYTES];
 };
+
+typedef vec(struct capture_wish) capture_wishes;
 
 #define CAPTURE_MAX_FORMER 64
 
@@ -58,7 +62,7 @@ struct capture {
 	struct capture_tasks tasks;
 	struct capture_task former[CAPTURE_MAX_FORMER]; /* the last that have ended */
 	u32 n_former;
-	vec(struct capture_wish) wishes;
+	capture_wishes wishes;
 	vec(struct control_kept) kept[CAPTURE_MAX_SERVERS]; /* not answered yet */
 	struct map asked; /* hash of a wish → when it was asked (CLOCK_MONOTONIC, ms) */
 	struct capture_counters counters;
@@ -89,6 +93,7 @@ struct history {
 	size_t cap, first, n;
 	vec(struct history_batch) batches; /* oldest first */
 	vec(struct history_clock) clocks;  /* oldest first */
+	u64 window_ns;			   /* what is older is dropped */
 	u64 began_ns;			   /* CLOCK_MONOTONIC: nothing before was recorded */
 	u64 intervals_from_ns;		   /* intervals that ended before are dropped */
 	u64 samples_from_ns;
@@ -99,7 +104,7 @@ struct history {
 };
 
 /* -ENOMEM. */
-int history_init(struct history *h, u64 max_bytes);
+int history_init(struct history *h, u64 max_bytes, u64 window_ns);
 void history_deinit(struct history *h, struct pipeline *p);
 void history_push(struct history *h, const struct record_interval *i);
 /* Takes the pipeline's batch. -ENOMEM. */
@@ -143,12 +148,31 @@ struct service {
 
 struct job;
 
+/* A request that is kept piece by piece for a task. */
+struct long_request {
+	char task[CONTROL_ID_BYTES];
+	u32 server;
+	u64 trace_id[2];
+	u64 first_ns, until_ns; /* kept so far; until_ns is first_ns before the first piece */
+	u64 seen_ns;
+	u64 samples; /* of its pieces */
+	bool is_partly;
+	bool is_over; /* the server has asked for the request, which has ended */
+};
+
+struct longs {
+	vec(struct long_request) of;
+	u64 examined_ns; /* the history before was examined */
+	u64 look_ns;	 /* when the next look is due */
+};
+
 struct recorder {
 	struct capture *capture;   /* borrowed */
 	struct pipeline *pipeline; /* owned, as the next two */
 	struct symbolizer *symbolizer;
 	struct profile *resources; /* only its resources are used */
 	struct history history;
+	struct longs longs;
 	vec(struct armed) armed;
 	vec(struct service) services;
 	struct map by_pid;    /* pid → index of `armed`; of those that are armed */
@@ -179,6 +203,16 @@ void recorder_count(const struct recorder *r, const char *service, struct contro
 int recorder_take(struct recorder *r);
 const struct armed *recorder_process(const struct recorder *r, u32 serial);
 const struct armed *recorder_process_of(const struct recorder *r, u64 image);
+
+/* ---- long.c: requests that are longer than the history ---- */
+
+/* If a look is due: appends wishes for pieces of requests that go on. */
+int long_look(struct recorder *r, u64 now, capture_wishes *to);
+/* What is kept of the wish's request; NULL: nothing. Borrowed until the next look. */
+struct long_request *long_find(struct recorder *r, const struct capture_wish *w);
+/* The piece was gathered, up to until_ns; or what came after the last, at the request's end. */
+void long_kept(struct recorder *r, const struct capture_wish *w, u64 until_ns,
+	       const struct control_kept *result);
 
 /* ---- decide.c: from wishes to profiles ---- */
 

@@ -24,7 +24,7 @@
 /* Compilers and shells are gone by then, and need not be looked at. */
 #define SHORT_LIFE_NS 250000000ULL
 /* How long a process is known after it has ended. */
-#define KNOWN_NS (CAPTURE_WINDOW_NS + 10000000000ULL)
+#define KNOWN_NS 10000000000ULL /* and the history's window */
 /* Requests are many and short, and their events are small. */
 #define RING_BYTES (8ULL << 20)
 
@@ -235,7 +235,8 @@ static void disarm_others(struct recorder *r, const struct control_task *tasks, 
 			disarm(r, a, now);
 	}
 	for (size_t i = 0; i < r->armed.n; i++)
-		if (!r->armed.data[i].ended_ns || r->armed.data[i].ended_ns + KNOWN_NS > now)
+		if (!r->armed.data[i].ended_ns ||
+		    r->armed.data[i].ended_ns + r->history.window_ns + KNOWN_NS > now)
 			r->armed.data[left++] = r->armed.data[i];
 	r->armed.n = left;
 	(void)index_armed(r);
@@ -403,7 +404,7 @@ int recorder_create(struct capture *c, u64 hz, struct diag *reterr_diag, struct 
 	r->resources = profile_create();
 	e = r->resources ? start_symbolizer(r) : -ENOMEM;
 	if (e == 0)
-		e = history_init(&r->history, c->options.max_bytes);
+		e = history_init(&r->history, c->options.max_bytes, c->options.window_ns);
 	if (e == 0)
 		e = start_pipeline(r, hz, reterr_diag);
 	if (e < 0) {
@@ -430,6 +431,7 @@ void recorder_destroy(struct recorder *r)
 	pipeline_destroy(r->pipeline);
 	symbolizer_destroy(r->symbolizer);
 	profile_destroy(r->resources);
+	vec_deinit(&r->longs.of);
 	vec_deinit(&r->armed);
 	vec_deinit(&r->services);
 	map_deinit(&r->by_pid);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Capture's thread: follows the tasks. The recording lives from the begin of the first task that is
- * armed until CAPTURE_WINDOW_NS after the end of the last: so long a server may ask for requests.
+ * armed until the window is over after the end of the last: so long a server may ask for requests.
  */
 #include <stdio.h>
 #include <string.h>
@@ -140,7 +140,7 @@ static void follow_tasks(struct work *w, u64 now)
 	}
 	if (w->recorder)
 		recorder_follow(w->recorder, w->active.data, w->active.n, wanted_hz(w));
-	if (w->recorder && !w->active.n && now - w->idle_ns > CAPTURE_WINDOW_NS)
+	if (w->recorder && !w->active.n && now - w->idle_ns > w->c->options.window_ns)
 		end(w);
 }
 

@@ -294,6 +294,36 @@ def test_a_trace_that_nobody_saw_has_no_outcome(tools, keeper):
     assert set(outcomes) == {r.trace for r in requests}
 
 
+def test_a_request_longer_than_the_history_is_kept_early(tools):
+    """A history of 6 s, and a request that spins for 3 s, sleeps for 3 s and spins again: it comes in pieces, and nothing twice."""
+    keeper = Keeper(tools, 0, 6)
+    service = Service(tools, 1, 1, 0, 3000000)
+    try:
+        keeper.arm("t1", 1000, 50, "both")
+        [request] = service.serve()
+        outcomes = keeper.keep("t1", [request])
+    finally:
+        service.end()
+        keeper.end()
+    wall, ledger = keeper.samples("wall"), keeper.samples("time")
+    assert {s.trace for s in wall + ledger} == {request.trace}
+    assert outcomes == {request.trace: ("kept", len(wall))}
+    pieces = [s for s in ledger if s.labels["kept"] == "long"]
+    assert len(pieces) >= 3 and {s.labels["kept"] for s in ledger} == {"long", "slow"}
+    sums = states(ledger)
+    took = request.end - request.begin
+    # Before the first sample, nobody knows that the request has begun.
+    assert took - 5e6 < sum(sums.values()) <= took, (sums, took)
+    assert sums["unknown"] < 0.005 * took, sums # of the thousand switches, this machine may hide one
+    assert 3e9 <= sums["sleep"] < 3.1e9, sums
+    assert abs(sums["running"] - request.cpu) < 0.05 * request.cpu, (sums, request.cpu) # see test_parts_of_a_request_sum_to_its_time
+    slept = [s.value for s in wall if s.labels.get("wait") == "sleep"]
+    assert len(slept) == 1 and abs(slept[0] - sums["sleep"]) < 1e6
+    ran = sum(s.value for s in wall if "wait" not in s.labels)
+    assert abs(ran - sums["running"]) < 1e6, (ran, sums)
+    assert len({(s.time, s.labels.get("wait")) for s in wall}) == len(wall), "no sample is there twice"
+
+
 def test_what_has_no_room_is_told(tools):
     """In 256 KiB, the first of many requests are gone before they are asked for, and the last are there."""
     keeper = Keeper(tools, 256 << 10)

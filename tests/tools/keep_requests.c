@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * keep_requests [BYTES]: an always-on recording with agent/capture, whose server is whoever writes
+ * keep_requests [BYTES [WINDOW_S]]: an always-on recording with agent/capture, whose server is whoever writes
  * to its standard input:
  *
  *	task ID SERVICE PERIOD_US FLOOR_US on|off|both	begins a task; again: changes it
@@ -17,7 +17,8 @@
  *	sample TYPE TIME_NS VALUE TID TRACE SPAN LABELS STACK
  *
  * LABELS are NAME=VALUE, joined by commas, of the process and of the sample; STACK is frames from
- * the leaf on, joined by semicolons, "-" if there is none. BYTES limits the history.
+ * the leaf on, joined by semicolons, "-" if there is none. BYTES limits the history, 0: as it is.
+ * It reaches WINDOW_S seconds back.
  */
 #include <errno.h>
 #include <poll.h>
@@ -237,7 +238,7 @@ static int record(struct pipeline *p, struct identities *identities, struct serv
 	return r;
 }
 
-static int run(struct parsers *parsers, u64 max_bytes, struct diag *diag)
+static int run(struct parsers *parsers, u64 max_bytes, u64 window_ns, struct diag *diag)
 {
 	_cleanup_identities_ struct identities *identities = NULL;
 	_cleanup_pipeline_ struct pipeline *p = NULL;
@@ -251,7 +252,12 @@ static int run(struct parsers *parsers, u64 max_bytes, struct diag *diag)
 			    .user_stacks = true},
 		.parsers = parsers,
 	};
-	struct capture_options co = {.parsers = parsers, .max_bytes = max_bytes, .take = take};
+	struct capture_options co = {
+		.parsers = parsers,
+		.max_bytes = max_bytes,
+		.window_ns = window_ns,
+		.take = take,
+	};
 	struct server s = {};
 	int r = identities_create(&identities);
 
@@ -285,7 +291,8 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOFBF, 1 << 16);
 	r = parsers_start(&diag, &parsers);
 	if (r == 0)
-		r = run(parsers, argc > 1 ? strtoull(argv[1], NULL, 10) : 0, &diag);
+		r = run(parsers, argc > 1 ? strtoull(argv[1], NULL, 10) : 0,
+			argc > 2 ? strtoull(argv[2], NULL, 10) * 1000000000 : 0, &diag);
 	parsers_stop(parsers);
 	if (r < 0)
 		fprintf(stderr, "keep_requests: %s\n", diag.text[0] ? diag.text : strerror(-r));

@@ -95,7 +95,7 @@ PART spin_short(void)
 
 PART sleep_us(long us)
 {
-	struct timespec t = {0, us * 1000L};
+	struct timespec t = {us / 1000000, us % 1000000 * 1000L};
 
 	nanosleep(&t, NULL);
 	sink += 5;
