@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * keep_requests [BYTES [WINDOW_S]]: an always-on recording with agent/capture, whose server is whoever writes
- * to its standard input:
+ * keep_requests [BYTES [WINDOW_S]]: an always-on recording with agent/capture, whose server is
+ * whoever writes to its standard input:
  *
  *	task ID SERVICE PERIOD_US FLOOR_US on|off|both	begins a task; again: changes it
  *	cancel ID
