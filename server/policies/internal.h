@@ -21,7 +21,7 @@ struct policy_window {
 
 struct policy_entry {
 	struct policy_info info;
-	struct query_regex *regex;	   /* owned; or NULL */
+	struct regex *regex;		   /* owned; or NULL */
 	struct strtab names;		   /* service, US, endpoint */
 	vec(u32) window_of;		   /* by the id of a name: index in windows + 1; 0: none */
 	vec(struct policy_window) windows; /* by index; info.seen has the same */

@@ -64,7 +64,7 @@ void policy_entry_destroy(struct policies *p, struct policy_entry *e)
 	vec_deinit(&e->window_of);
 	policy_info_deinit(&e->info);
 	strtab_deinit(&e->names);
-	query_regex_destroy(e->regex);
+	regex_destroy(e->regex);
 	free(e);
 }
 
@@ -176,7 +176,7 @@ static int new_entry(struct policies *p, const struct policy_spec *s, const char
 	e->info.spec = *s;
 	r = policy_spec_check(&e->info.spec, reterr_diag);
 	if (r == 0 && s->endpoint[0] == '~')
-		r = query_regex_create(s->endpoint + 1, true, reterr_diag, &e->regex);
+		r = regex_create(s->endpoint + 1, true, reterr_diag, &e->regex);
 	if (r < 0) {
 		policy_entry_destroy(p, e);
 		return r;

@@ -153,7 +153,7 @@ static int check_task(struct policy_spec *s, struct diag *reterr_diag)
 
 int policy_spec_check(struct policy_spec *s, struct diag *reterr_diag)
 {
-	_cleanup_query_regex_ struct query_regex *x = NULL;
+	_cleanup_regex_ struct regex *x = NULL;
 	int r;
 
 	if (!s->service[0])
@@ -165,7 +165,7 @@ int policy_spec_check(struct policy_spec *s, struct diag *reterr_diag)
 	if (r == 0)
 		r = check_task(s, reterr_diag);
 	if (r == 0 && s->endpoint[0] == '~')
-		r = query_regex_create(s->endpoint + 1, true, reterr_diag, &x);
+		r = regex_create(s->endpoint + 1, true, reterr_diag, &x);
 	return r == -ENOMEM ? r : r < 0 ? -EINVAL : 0;
 }
 

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "regex/regex.h"
 #include "server/query/lex.h"
 #include "server/query/plan.h"
-#include "server/query/regex.h"
 
 #define MAX_MATCHERS 64
 #define SERVICE_LABEL "service.name"
@@ -58,7 +58,7 @@ static int parse_match(struct lex *l, enum query_match *ret)
 
 static int check_regex(const struct query *q, const char *pattern, struct diag *reterr_diag)
 {
-	_cleanup_query_regex_ struct query_regex *regex = NULL;
+	_cleanup_regex_ struct regex *regex = NULL;
 	u32 n = 1;
 
 	for (size_t i = 0; i < q->matchers.n; i++)
@@ -66,7 +66,7 @@ static int check_regex(const struct query *q, const char *pattern, struct diag *
 	if (n > QUERY_MAX_REGEXES)
 		return diag_set(reterr_diag, -EINVAL, "more than %d regular expressions",
 				QUERY_MAX_REGEXES);
-	return query_regex_create(pattern, true, reterr_diag, &regex);
+	return regex_create(pattern, true, reterr_diag, &regex);
 }
 
 static int parse_matcher(struct query *q, struct lex *l)
@@ -189,7 +189,7 @@ const char *plan_label(const struct plan *p, const struct store_found_series *s,
 
 struct matcher {
 	const struct query_matcher *m;
-	struct query_regex *regex; /* owned; NULL: the value itself */
+	struct regex *regex; /* owned; NULL: the value itself */
 };
 
 struct matchers {
@@ -199,7 +199,7 @@ struct matchers {
 static void matchers_deinit(struct matchers *m)
 {
 	vec_foreach (&m->list, e)
-		query_regex_destroy(e->regex);
+		regex_destroy(e->regex);
 	vec_deinit(&m->list);
 }
 
@@ -211,9 +211,9 @@ static int matchers_init(struct matchers *m, const struct query *q, struct diag 
 		struct matcher e = {.m = &q->matchers.data[i]};
 
 		if (e.m->match >= QUERY_REGEX)
-			r = query_regex_create(e.m->value, true, reterr_diag, &e.regex);
+			r = regex_create(e.m->value, true, reterr_diag, &e.regex);
 		if (r == 0 && vec_push(&m->list, e) < 0) {
-			query_regex_destroy(e.regex);
+			regex_destroy(e.regex);
 			r = -ENOMEM;
 		}
 	}
@@ -227,7 +227,7 @@ static int passes_matchers(const struct plan *p, const struct matchers *m,
 	for (size_t i = 0; i < m->list.n; i++) {
 		const struct matcher *e = &m->list.data[i];
 		const char *value = plan_label(p, s, e->m->label);
-		int yes = e->regex ? query_regex_match(e->regex, value, reterr_diag)
+		int yes = e->regex ? regex_match(e->regex, value, reterr_diag)
 				   : !strcmp(value, e->m->value);
 
 		if (yes < 0)

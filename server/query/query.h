@@ -15,7 +15,7 @@
 #include "base/types.h"
 #include "base/vec.h"
 #include "profile/profile.h"
-#include "server/query/regex.h"
+#include "regex/regex.h"
 #include "server/query/requests.h"
 #include "server/store/store.h"
 

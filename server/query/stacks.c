@@ -8,8 +8,8 @@
 #include "base/str.h"
 #include "base/vec.h"
 #include "base/vocab.h"
+#include "regex/regex.h"
 #include "server/query/lex.h"
-#include "server/query/regex.h"
 
 #define MAX_NODES 256
 #define MAX_NESTING 32
@@ -22,9 +22,9 @@ struct node {
 	u32 left, right; /* UNDER: left is a test, right is a test or another UNDER */
 	/* Members of a test. */
 	enum field field;
-	char *text;		   /* owned */
-	struct query_regex *regex; /* owned; NULL: the text itself */
-	u8 *known;		   /* owned; indexed by frame: 0 = unknown, 1 = no, 2 = yes */
+	char *text;	     /* owned */
+	struct regex *regex; /* owned; NULL: the text itself */
+	u8 *known;	     /* owned; indexed by frame: 0 = unknown, 1 = no, 2 = yes */
 };
 
 struct query_stacks {
@@ -52,7 +52,7 @@ void query_stacks_free(struct query_stacks *s)
 	vec_foreach (&s->nodes, n) {
 		free(n->text);
 		free(n->known);
-		query_regex_destroy(n->regex);
+		regex_destroy(n->regex);
 	}
 	vec_deinit(&s->nodes);
 	str_deinit(&s->scratch);
@@ -99,12 +99,12 @@ static int parse_operator(struct parsing *p, bool *ret_regex, bool *ret_negated)
 	return lex_next(p->lex);
 }
 
-static int make_regex(struct parsing *p, struct query_regex **ret)
+static int make_regex(struct parsing *p, struct regex **ret)
 {
 	if (p->to->n_regexes++ >= QUERY_MAX_REGEXES)
 		return diag_set(p->lex->diag, -EINVAL, "more than %d regular expressions",
 				QUERY_MAX_REGEXES);
-	return query_regex_create(str_get(&p->lex->word), false, p->lex->diag, ret);
+	return regex_create(str_get(&p->lex->word), false, p->lex->diag, ret);
 }
 
 static int parse_test(struct parsing *p, u32 *ret, bool *ret_negated)
@@ -125,7 +125,7 @@ static int parse_test(struct parsing *p, u32 *ret, bool *ret_negated)
 	r = n.text ? add_node(p, &n, ret) : -ENOMEM;
 	if (r < 0) {
 		free(n.text);
-		query_regex_destroy(n.regex);
+		regex_destroy(n.regex);
 		return r;
 	}
 	return lex_next(p->lex);
@@ -283,8 +283,7 @@ static bool frame_has(struct query_stacks *s, struct node *n, u32 frame)
 {
 	if (!n->known[frame]) {
 		const char *text = field_of(s, n->field, frame);
-		int yes = n->regex ? query_regex_match(n->regex, text, s->diag)
-				   : !strcmp(text, n->text);
+		int yes = n->regex ? regex_match(n->regex, text, s->diag) : !strcmp(text, n->text);
 
 		if (yes < 0)
 			s->error = yes;

@@ -17,6 +17,9 @@
 #include "base/diag.h"
 #include "profile/profile.h"
 
+/* In a selector, and in a predicate. */
+#define QUERY_MAX_REGEXES 32
+
 struct query_stacks;
 
 /* -EINVAL and a diag for a malformed predicate. NULL or "" accepts all stacks. */
@@ -32,6 +35,6 @@ int query_stacks_profile(struct query_stacks *s, const struct profile *p);
 void query_stacks_below(struct query_stacks *s, char *const *names, size_t n);
 /*
  * Whether the predicate accepts a stack of that profile: 1 or 0, or an error of
- * query_regex_match(), which stays.
+ * regex_match(), which stays.
  */
 int query_stacks_match(struct query_stacks *s, u32 stack, struct diag *reterr_diag);

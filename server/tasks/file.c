@@ -387,7 +387,7 @@ static int read_task(json_t *o, const char *id, struct task_entry *e, struct dia
 	if (r == 0)
 		r = task_spec_check(&i->spec, d);
 	if (r == 0 && i->spec.endpoint[0] == '~')
-		r = query_regex_create(i->spec.endpoint + 1, true, d, &e->regex);
+		r = regex_create(i->spec.endpoint + 1, true, d, &e->regex);
 	if (r < 0)
 		return r;
 	snprintf(i->id, sizeof(i->id), "%s", id);

@@ -19,9 +19,9 @@ struct task_window {
 
 struct task_entry {
 	struct task_info info;
-	struct strtab names;	   /* of endpoints: the id is the index in info.endpoints + 1 */
-	struct map agents;	   /* hash of host and id → index in info.agents */
-	struct query_regex *regex; /* owned; or NULL */
+	struct strtab names; /* of endpoints: the id is the index in info.endpoints + 1 */
+	struct map agents;   /* hash of host and id → index in info.agents */
+	struct regex *regex; /* owned; or NULL */
 	vec(struct task_window *) windows; /* owned; by endpoint; NULL: not yet */
 	bool changed, urgent; /* the file is behind; by a decision, an outcome or a user */
 	u64 saved_ms;

@@ -45,12 +45,12 @@ static int check_rates(const struct task_spec *s, struct diag *reterr_diag)
 
 static int check_endpoint(const struct task_spec *s, struct diag *reterr_diag)
 {
-	_cleanup_query_regex_ struct query_regex *x = NULL;
+	_cleanup_regex_ struct regex *x = NULL;
 	int r;
 
 	if (s->endpoint[0] != '~')
 		return 0;
-	r = query_regex_create(s->endpoint + 1, true, reterr_diag, &x);
+	r = regex_create(s->endpoint + 1, true, reterr_diag, &x);
 	return r == -ENOMEM ? r : r < 0 ? -EINVAL : 0;
 }
 
@@ -114,19 +114,19 @@ static bool matches_wildcard(const char *pattern, const char *text)
  * The answer is remembered, so that it must not depend on the quota of the request that asks first.
  * The caller has paused it, and quota_end() ends the pause.
  */
-static int matches_expression(struct query_regex *x, const char *text)
+static int matches_expression(struct regex *x, const char *text)
 {
 	struct quota none = {};
 	int r;
 
 	quota_begin(&none);
-	r = query_regex_match(x, text, NULL);
+	r = regex_match(x, text, NULL);
 	quota_end(&none);
 	(void)quota_pause();
 	return r == -ERANGE ? 0 : r;
 }
 
-int task_pattern_match(const char *pattern, struct query_regex *x, const char *endpoint)
+int task_pattern_match(const char *pattern, struct regex *x, const char *endpoint)
 {
 	if (!*pattern)
 		return true;

@@ -85,7 +85,7 @@ void task_entry_destroy(struct task_entry *e)
 	task_info_deinit(&e->info);
 	strtab_deinit(&e->names);
 	map_deinit(&e->agents);
-	query_regex_destroy(e->regex);
+	regex_destroy(e->regex);
 	vec_foreach (&e->windows, w)
 		free(*w);
 	vec_deinit(&e->windows);
@@ -366,7 +366,7 @@ static int new_entry(struct tasks *t, const struct task_spec *s, const char *by,
 	e->info.spec = *s;
 	r = task_spec_check(&e->info.spec, reterr_diag);
 	if (r == 0 && s->endpoint[0] == '~')
-		r = query_regex_create(s->endpoint + 1, true, reterr_diag, &e->regex);
+		r = regex_create(s->endpoint + 1, true, reterr_diag, &e->regex);
 	if (r < 0)
 		return r;
 	do

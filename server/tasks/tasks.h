@@ -151,7 +151,7 @@ struct task_spec {
 /* The values of what a user leaves out. */
 extern const struct task_spec task_defaults;
 
-struct query_regex; /* server/query */
+struct regex; /* lib/regex */
 
 /* Why a policy (server/policies) added a task. */
 struct task_cause {
@@ -325,6 +325,6 @@ void task_seen_deinit(struct task_seen *t);
  * Whether an endpoint is the one of a pattern as in task_spec; x is the pattern's expression, or
  * NULL. -ENOMEM. To be called within QUOTA_PAUSED.
  */
-int task_pattern_match(const char *pattern, struct query_regex *x, const char *endpoint);
+int task_pattern_match(const char *pattern, struct regex *x, const char *endpoint);
 /* Appends in Prometheus' text format. */
 void tasks_metrics(struct tasks *t, struct str *out);

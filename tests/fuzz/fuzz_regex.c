@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/query/regex.h"
+#include "regex/regex.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	_cleanup_query_regex_ struct query_regex *part = NULL, *whole = NULL;
+	_cleanup_regex_ struct regex *part = NULL, *whole = NULL;
 	_cleanup_free_ char *pattern = strndup((const char *)data, size);
 	char *text = pattern ? strchr(pattern, '\n') : NULL;
 	int in_part, in_whole;
@@ -21,12 +21,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!text)
 		return 0;
 	*text++ = '\0';
-	if (query_regex_create(pattern, false, NULL, &part) < 0)
+	if (regex_create(pattern, false, NULL, &part) < 0)
 		return 0;
-	if (query_regex_create(pattern, true, NULL, &whole) < 0)
+	if (regex_create(pattern, true, NULL, &whole) < 0)
 		abort();
-	in_part = query_regex_match(part, text, NULL);
-	in_whole = query_regex_match(whole, text, NULL);
+	in_part = regex_match(part, text, NULL);
+	in_whole = regex_match(whole, text, NULL);
 	if (in_part < 0 || in_whole < 0 || (in_whole && !in_part))
 		abort();
 	return 0;

@@ -7,16 +7,16 @@
 
 #include "base/quota.h"
 #include "base/str.h"
+#include "regex/regex.h"
 #include "server/query/query.h"
-#include "server/query/regex.h"
 #include "server/query/stacks.h"
 
-static struct query_regex *regex(const char *pattern, bool whole)
+static struct regex *regex(const char *pattern, bool whole)
 {
-	struct query_regex *r = NULL;
+	struct regex *r = NULL;
 	struct diag d = {};
 
-	cr_assert_eq(query_regex_create(pattern, whole, &d, &r), 0, "%s: %s", pattern, d.text);
+	cr_assert_eq(regex_create(pattern, whole, &d, &r), 0, "%s: %s", pattern, d.text);
 	return r;
 }
 
@@ -62,12 +62,12 @@ Test(regex, syntax)
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-		_cleanup_query_regex_ struct query_regex *part = regex(cases[i].pattern, false);
-		_cleanup_query_regex_ struct query_regex *whole = regex(cases[i].pattern, true);
+		_cleanup_regex_ struct regex *part = regex(cases[i].pattern, false);
+		_cleanup_regex_ struct regex *whole = regex(cases[i].pattern, true);
 
-		cr_expect_eq(query_regex_match(part, cases[i].text, NULL), cases[i].part, "%s",
+		cr_expect_eq(regex_match(part, cases[i].text, NULL), cases[i].part, "%s",
 			     cases[i].pattern);
-		cr_expect_eq(query_regex_match(whole, cases[i].text, NULL), cases[i].whole, "%s",
+		cr_expect_eq(regex_match(whole, cases[i].text, NULL), cases[i].whole, "%s",
 			     cases[i].pattern);
 	}
 }
@@ -88,21 +88,21 @@ Test(regex, refusals)
 		{"\xff", "UTF-8"},
 	};
 	char large[600] = "";
-	struct query_regex *none = NULL;
+	struct regex *none = NULL;
 	struct diag long_diag = {};
 
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-		struct query_regex *r = NULL;
+		struct regex *r = NULL;
 		struct diag d = {};
 
-		cr_expect_eq(query_regex_create(cases[i].pattern, true, &d, &r), -EINVAL, "%s",
+		cr_expect_eq(regex_create(cases[i].pattern, true, &d, &r), -EINVAL, "%s",
 			     cases[i].pattern);
 		cr_expect(strstr(d.text, "is not a regular expression: ") &&
 				  strstr(d.text, cases[i].why),
 			  "%s", d.text);
 	}
 	memset(large, 'a', sizeof(large) - 1);
-	cr_expect_eq(query_regex_create(large, true, &long_diag, &none), -EINVAL);
+	cr_expect_eq(regex_create(large, true, &long_diag, &none), -EINVAL);
 	cr_expect(strstr(long_diag.text, "longer than 512 characters"), "%s", long_diag.text);
 }
 
@@ -121,7 +121,7 @@ Test(regex, time_is_bounded)
 					       "(x+x+)+y",  "(e.?){100}b", "[a-z]{900}x"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(patterns); i++) {
-		_cleanup_query_regex_ struct query_regex *r = regex(patterns[i], false);
+		_cleanup_regex_ struct regex *r = regex(patterns[i], false);
 		u64 began = cpu_ms();
 
 		for (u32 k = 0; k < 20000; k++) {
@@ -130,7 +130,7 @@ Test(regex, time_is_bounded)
 			for (u32 w = 0; w < 8; w++)
 				str_printf(&name,
 					   "std::vector<element%u>::", (k * 31 + w * 7) % 97);
-			cr_assert_geq(query_regex_match(r, str_get(&name), NULL), 0);
+			cr_assert_geq(regex_match(r, str_get(&name), NULL), 0);
 		}
 		cr_expect_lt(cpu_ms() - began, 15000, "%s", patterns[i]);
 	}
@@ -139,48 +139,48 @@ Test(regex, time_is_bounded)
 /* A match that would take too long is an error, and not a "no". */
 Test(regex, long_names)
 {
-	_cleanup_query_regex_ struct query_regex *r = regex("[a-z]{900}x", false);
-	_cleanup_query_regex_ struct query_regex *small = regex(".*e.*x", true);
+	_cleanup_regex_ struct regex *r = regex("[a-z]{900}x", false);
+	_cleanup_regex_ struct regex *small = regex(".*e.*x", true);
 	_cleanup_str_ struct str name = {};
 	struct diag d = {};
 	u64 began = cpu_ms();
 
 	for (u32 i = 0; i < 65535; i++)
 		str_putc(&name, 'e');
-	cr_assert_eq(query_regex_match(r, str_get(&name), &d), 0, "%s", d.text);
+	cr_assert_eq(regex_match(r, str_get(&name), &d), 0, "%s", d.text);
 	cr_expect_lt(cpu_ms() - began, 10000);
 	while (name.n < 720885)
 		str_putc(&name, 'e');
 	str_putc(&name, 'x');
-	cr_assert_eq(query_regex_match(small, str_get(&name), &d), 1, "%s", d.text);
-	cr_assert_eq(query_regex_match(r, str_get(&name), &d), -ERANGE);
+	cr_assert_eq(regex_match(small, str_get(&name), &d), 1, "%s", d.text);
+	cr_assert_eq(regex_match(r, str_get(&name), &d), -ERANGE);
 	cr_assert_str_eq(d.text,
 			 "'[a-z]{900}x' is too large to match a name of 720886 bytes: shorten it");
 }
 
-static int match_names(struct query_regex *r, struct diag *d)
+static int match_names(struct regex *r, struct diag *d)
 {
 	int e = 0;
 
 	for (u32 i = 0; i < 100000 && e >= 0; i++)
-		e = query_regex_match(r, "std::vector<element>::operator++", d);
+		e = regex_match(r, "std::vector<element>::operator++", d);
 	return e;
 }
 
 Test(regex, quotas)
 {
 	struct quota memory = {.limits.bytes = 3 << 20}, time = {.limits.time_ns = 1};
-	struct query_regex *list[4] = {};
+	struct regex *list[4] = {};
 	struct diag d = {};
 	u32 n = 0;
 
 	quota_begin(&memory);
-	while (n < 4 && query_regex_create("a", true, &d, &list[n]) == 0)
+	while (n < 4 && regex_create("a", true, &d, &list[n]) == 0)
 		n++;
 	cr_assert(n >= 1 && n < 4);
 	cr_assert_str_eq(d.text, "the request needs more than 3 MiB of memory");
 	for (u32 i = 0; i < n; i++)
-		query_regex_destroy(list[i]);
+		regex_destroy(list[i]);
 	cr_assert_lt(memory.used, 100000);
 	quota_end(&memory);
 
@@ -191,7 +191,7 @@ Test(regex, quotas)
 	cr_assert_eq(match_names(list[0], &d), -ETIMEDOUT);
 	quota_end(&time);
 	cr_assert(d.text[0]);
-	query_regex_destroy(list[0]);
+	regex_destroy(list[0]);
 }
 
 /* Each expression takes up to 1 MiB. */

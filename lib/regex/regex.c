@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/query/regex.h"
+#include "regex/regex.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "base/quota.h"
 #include "base/str.h"
 #include "base/text.h"
-#include "server/query/re2.h"
+#include "regex/re2.h"
 
 #define MAX_PATTERN 512
 /* RE2's instructions and states. It takes twice as much while it compiles. */
@@ -19,7 +19,7 @@
 /* A pattern in a message. */
 #define SHOWN "'%.80s'"
 
-struct query_regex {
+struct regex {
 	struct re2_code *code;
 	bool whole;
 	struct str shown; /* text that is not UTF-8, repaired */
@@ -27,10 +27,9 @@ struct query_regex {
 	char pattern[];
 };
 
-int query_regex_create(const char *pattern, bool whole, struct diag *reterr_diag,
-		       struct query_regex **ret)
+int regex_create(const char *pattern, bool whole, struct diag *reterr_diag, struct regex **ret)
 {
-	_cleanup_query_regex_ struct query_regex *x = NULL;
+	_cleanup_regex_ struct regex *x = NULL;
 	size_t n = strlen(pattern);
 	char why[128] = "";
 	int r;
@@ -56,7 +55,7 @@ int query_regex_create(const char *pattern, bool whole, struct diag *reterr_diag
 	return r;
 }
 
-void query_regex_destroy(struct query_regex *r)
+void regex_destroy(struct regex *r)
 {
 	if (!r)
 		return;
@@ -67,7 +66,7 @@ void query_regex_destroy(struct query_regex *r)
 }
 
 /* The text as it is shown. */
-static const char *repair(struct query_regex *r, const char *text, size_t *n)
+static const char *repair(struct regex *r, const char *text, size_t *n)
 {
 	size_t at = 0, len = 1;
 	u32 c;
@@ -85,7 +84,7 @@ static const char *repair(struct query_regex *r, const char *text, size_t *n)
 	return r->shown.failed ? NULL : str_get(&r->shown);
 }
 
-int query_regex_match(struct query_regex *r, const char *text, struct diag *reterr_diag)
+int regex_match(struct regex *r, const char *text, struct diag *reterr_diag)
 {
 	size_t n = strlen(text);
 	u64 steps;

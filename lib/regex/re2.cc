@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/query/re2.h"
+#include "regex/re2.h"
 
 #include <cerrno>
 #include <cstdio>
