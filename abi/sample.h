@@ -354,6 +354,12 @@ enum kernel_code {
 	KERNEL_CODE_N
 };
 
+/* Values of the map filter_pids that are no start time. */
+enum filter_pid {
+	FILTER_PID_FAMILY = 1, /* its children are chosen, too */
+	FILTER_PID_ALONE = 2,
+};
+
 struct sampler_config {
 	__u32 has_task_btf; /* the kernel has bpf_get_current_task_btf() and bpf_task_pt_regs() */
 	__u32 thread_size;  /* bytes of a kernel stack; for kernels without task BTF */

@@ -102,23 +102,40 @@ static void choose_default_events(const struct agent_options *o, struct recordin
 	what->wakers = r == 0;
 }
 
-int agent_open_recording(struct agent *a, const struct agent_options *o, struct diag *reterr_diag,
-			 struct recording **ret)
+void agent_tune_malloc(void)
 {
-	u64 limit = agent_memory_limit(o);
+	/*
+	 * Large blocks, such as ELF sections, are mapped, so that free() returns them to the
+	 * system.
+	 */
+	mallopt(M_MMAP_THRESHOLD, 256 << 10);
+	mallopt(M_TRIM_THRESHOLD, 1 << 20);
+	/* malloc() arenas keep their memory: two threads that allocate share them. */
+	mallopt(M_ARENA_MAX, 2);
+}
+
+struct recording_limits agent_recording_limits(u64 limit, struct budget *budget)
+{
 	bool tight = limit < TIGHT_BYTES;
-	struct recording_options what = o->what;
-	struct recording_limits l = {
+
+	return (struct recording_limits){
 		.clock_hz = AGENT_DEFAULT_HZ,
 		.tables_bytes = limit / 4,
 		/* For one file and for each of its debug files; several may be open at once. */
 		.max_section = limit / (tight ? 12 : 4),
 		.tight_memory = tight,
-		.budget = &a->budget,
-		.leave_files = o->no_symbols,
+		.budget = budget,
 		.no_task_ids = true,
 	};
+}
 
+int agent_open_recording(struct agent *a, const struct agent_options *o, struct diag *reterr_diag,
+			 struct recording **ret)
+{
+	struct recording_limits l = agent_recording_limits(agent_memory_limit(o), &a->budget);
+	struct recording_options what = o->what;
+
+	l.leave_files = o->no_symbols;
 	what.keep_times = true;
 	what.last_s = 0;
 	if (!what.events && !what.off_cpu && !what.wall && !what.period)
@@ -224,14 +241,7 @@ int agent_create(const struct agent_options *o, struct diag *reterr_diag, struct
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	a->options = a->own = *o;
 	budget_init(&a->budget, agent_memory_limit(o));
-	/*
-	 * Large blocks, such as ELF sections, are mapped, so that free() returns them to the
-	 * system.
-	 */
-	mallopt(M_MMAP_THRESHOLD, 256 << 10);
-	mallopt(M_TRIM_THRESHOLD, 1 << 20);
-	/* malloc() arenas keep their memory: two threads that allocate share them. */
-	mallopt(M_ARENA_MAX, 2);
+	agent_tune_malloc();
 	r = start_threads(a, reterr_diag);
 	if (r < 0) {
 		agent_destroy(a);

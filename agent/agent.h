@@ -42,6 +42,11 @@ struct recording_options {
 	const char *cgroups; /* paths below the cgroup v2 mount, or absolute */
 	const char *uids;    /* users, by name or number */
 	u32 follow;	     /* a process to sample with its children, besides `pids`; or 0 */
+	/* As in struct pipeline_options, instead of all these. */
+	enum pipeline_choice (*choose)(void *arg, const struct procman_process *p);
+	void *choose_arg;
+	u64 clock_ns;	 /* time between samples of a clock, instead of `hz`; 0: none */
+	bool whole_time; /* with `events`: clocks and waits are of the whole time, as with `wall` */
 	bool kernel_only, user_only;
 	bool no_inline, runtime_frames; /* see symbolizer_options */
 	bool keep_times;		/* profiles contain the time of each sample */

@@ -74,6 +74,10 @@ struct agent {
 	u64 n_reloads, n_refused; /* atomic: /metrics reads them */
 };
 
+/* For a process that runs for long: large blocks and what is free go back to the system. */
+void agent_tune_malloc(void);
+/* The limits of a recording whose process has this memory limit, and a budget. */
+struct recording_limits agent_recording_limits(u64 limit, struct budget *budget);
 /* The limit of the whole process. */
 u64 agent_memory_limit(const struct agent_options *o);
 /* Opens the recording that the options describe. Any thread; so are the next two. */

@@ -124,7 +124,8 @@ static int choose_events(struct selection *s, const struct recording_options *o,
 			(struct sampler_event){.name = s->events.items.data[i],
 					       .hz = o->hz,
 					       .clock_hz = clock_hz ? clock_hz : SAMPLER_DEFAULT_HZ,
-					       .period = o->period};
+					       .period = o->period,
+					       .clock_ns = o->clock_ns};
 		has_waits |= strcmp(s->event[i].name, SAMPLER_WAITS) == 0;
 	}
 	if (o->wakers && !has_waits)
@@ -173,7 +174,7 @@ static int select_samples(struct selection *s, const struct recording_options *o
 		.n_events = (u32)s->events.items.n,
 		.kernel_stacks = !o->user_only,
 		.user_stacks = !o->kernel_only,
-		.whole_time = o->wall,
+		.whole_time = o->wall || o->whole_time,
 		.wakers = o->wakers,
 		.budget = o->budget,
 		.pids = s->pid,
@@ -230,6 +231,8 @@ static int start_pipeline(const struct recording_options *o, const struct record
 		.max_section = l->max_section,
 		.budget = l->budget,
 		.tight_memory = l->tight_memory,
+		.choose = o->choose,
+		.choose_arg = o->choose_arg,
 	};
 	int r = select_samples(&s, o, l->clock_hz, reterr_diag, &po.sampler);
 

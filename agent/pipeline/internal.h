@@ -34,7 +34,10 @@ struct pipeline {
 	struct map publishing; /* image → 1; only with `requests` */
 	bool follow;	       /* a command that has not started yet is recorded */
 	bool only_some;	       /* only the processes in `sampled` are recorded */
-	struct map sampled;    /* pid → 1; with `follow` also the command's descendants */
+	/* pid → 1; with `follow` also the command's descendants; with `choose` → what it chose */
+	struct map sampled;
+	enum pipeline_choice (*choose)(void *arg, const struct procman_process *p);
+	void *choose_arg;
 	u64 drained_ns;	       /* time of the last complete drain */
 	u64 retry_ns;	       /* when runtimes that had not started are attached again */
 	u64 tell_ns;	       /* when what goes on for long is told again */

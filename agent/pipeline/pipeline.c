@@ -119,8 +119,10 @@ static int take_options(struct pipeline *p, const struct pipeline_options *o)
 	p->interval = o->interval;
 	p->arg = o->arg;
 	p->requests = o->sampler.requests;
-	p->follow = o->sampler.follow_forks;
-	p->only_some = o->sampler.n_pids > 0 || p->requests;
+	p->choose = o->choose;
+	p->choose_arg = o->choose_arg;
+	p->follow = o->sampler.follow_forks && !p->choose;
+	p->only_some = o->sampler.n_pids > 0 || p->requests || p->choose;
 	for (u32 i = 0; i < o->sampler.n_pids; i++)
 		if (map_put(&p->sampled, o->sampler.pids[i], 1) < 0)
 			return -ENOMEM;
@@ -133,6 +135,7 @@ static int create_sampler(struct pipeline *p, const struct pipeline_options *o,
 	struct sampler_options so = o->sampler;
 	int r;
 
+	so.follow_forks |= o->choose != NULL;
 	so.limit_bytes = budget_limit(o->budget);
 	so.memory = o->budget;
 	r = sampler_create(&so, &records_ops, p, reterr_diag, &p->sampler);

@@ -91,8 +91,21 @@ struct pipeline_counts {
 	u64 stops[STOP_N];
 };
 
+enum pipeline_choice {
+	PIPELINE_LEAVE,
+	PIPELINE_SAMPLE, /* and its children, until they have a choice of their own */
+	PIPELINE_SAMPLE_ALONE,
+};
+
 struct pipeline_options {
 	struct sampler_options sampler;
+	/*
+	 * Which processes are sampled, instead of sampler.pids: asked for each one when it is new,
+	 * has called exec, or has changed otherwise. Called by the pipeline's thread, which reads
+	 * no samples meanwhile. NULL: the sampler's options say it.
+	 */
+	enum pipeline_choice (*choose)(void *arg, const struct procman_process *p);
+	void *choose_arg;
 	struct parsers *parsers; /* borrowed */
 	u64 memory_limit_bytes;	 /* for unwind tables; 0 = 256 MiB */
 	struct budget *budget;	 /* of the process; borrowed, or NULL */
@@ -221,6 +234,8 @@ int pipeline_armed_thread(struct pipeline *p, u32 tid, struct armed_thread *ret)
 u64 pipeline_set_hz(struct pipeline *p, u64 hz);
 /* Intervals of armed threads that had no room in the ring, since the start. */
 u64 pipeline_lost_intervals(const struct pipeline *p);
+/* With options.choose: asks again for each process, whose answer may be another one now. */
+void pipeline_choose_again(struct pipeline *p);
 /* Bytes of the parts of a batch that grow while it is recorded; of the one that is now. */
 u64 pipeline_batch_bytes(const struct pipeline_batch *b);
 u64 pipeline_bytes(const struct pipeline *p);

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/pipeline/processes.h"
 
+#include <errno.h>
+#include <string.h>
+
 #include "agent/pipeline/armed.h"
 #include "agent/pipeline/tasks.h"
+#include "base/log.h"
 
 struct procman_process *processes_find_at(struct pipeline *p, u32 pid, u64 time_ns)
 {
@@ -86,11 +90,52 @@ static void load_ahead(void *arg, const struct procman_process *proc)
 /* The most generations of processes that a command can start between two checks. */
 #define MAX_ANCESTORS 64
 
+/* Makes BPF sample the process, or not, as options.choose() says. */
+static bool choose(struct pipeline *p, const struct procman_process *proc)
+{
+	enum pipeline_choice c = p->choose(p->choose_arg, proc);
+	int r = 0;
+
+	if (c == PIPELINE_LEAVE) {
+		/* A fork may have chosen it in BPF. */
+		sampler_drop_pid(p->sampler, proc->pid);
+		map_del(&p->sampled, proc->pid, NULL);
+		return false;
+	}
+	r = sampler_choose_pid(p->sampler, proc->pid,
+			       c == PIPELINE_SAMPLE ? FILTER_PID_FAMILY : FILTER_PID_ALONE);
+	if (r == 0)
+		r = map_put(&p->sampled, proc->pid, c);
+	if (r < 0)
+		log_warn("process %u is not sampled: %s", proc->pid,
+			 r == -E2BIG ? "too many are" : strerror(-r));
+	return r == 0;
+}
+
+static int choose_again(void *arg, struct procman_process *proc)
+{
+	struct pipeline *p = arg;
+	const u64 *before = map_get(&p->sampled, proc->pid);
+
+	if (!proc->alive)
+		return 0;
+	if (p->choose(p->choose_arg, proc) != (before ? *before : PIPELINE_LEAVE))
+		procman_announce(p->procman, proc);
+	return 0;
+}
+
+void pipeline_choose_again(struct pipeline *p)
+{
+	(void)procman_each(p->procman, choose_again, p);
+}
+
 bool processes_include(void *arg, const struct procman_process *proc)
 {
 	const struct procman_process *at = proc;
 	struct pipeline *p = arg;
 
+	if (p->choose)
+		return choose(p, proc);
 	if (!p->only_some)
 		return true;
 	for (u32 i = 0; at && i < MAX_ANCESTORS; i++) {
@@ -111,6 +156,17 @@ static void forget_sampled(void *arg, const struct procman_process *proc)
 		map_del(&p->sampled, proc->pid, NULL);
 }
 
+/* Its pid may belong to another process soon. */
+static void drop_chosen(void *arg, const struct procman_process *proc)
+{
+	struct pipeline *p = arg;
+
+	if (!p->choose || procman_known(p->procman, proc->pid) != proc)
+		return;
+	if (map_del(&p->sampled, proc->pid, NULL))
+		sampler_drop_pid(p->sampler, proc->pid);
+}
+
 static void on_cpus_changed(void *arg, const u32 *cpus, u32 n)
 {
 	struct pipeline *p = arg;
@@ -123,6 +179,7 @@ int processes_listen(struct pipeline *p)
 {
 	static const struct procman_listener own = {
 		.process_changed = load_ahead,
+		.process_ended = drop_chosen,
 		.process_gone = forget_sampled,
 		.cpus_changed = on_cpus_changed,
 	};

@@ -433,7 +433,7 @@ int run_loop(struct run *r, bool (*ended)(void), struct diag *reterr_diag)
 	if (e < 0)
 		return e;
 	r->next_ns = clock_ns(CLOCK_MONOTONIC) + FIRST_PERIOD_MS * 1000000ULL;
-	while (e == 0 && !ended()) {
+	while (e == 0 && !ended() && !(r->options.is_over && r->options.is_over(r->options.arg))) {
 		u64 now = clock_ns(CLOCK_MONOTONIC);
 
 		choose_interval(r, now);

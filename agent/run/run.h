@@ -32,6 +32,8 @@ struct run_options {
 	void (*take)(void *arg, struct profile *p);
 	/* Called by the caller's thread between two reads; may call run_change(). May be NULL. */
 	void (*each)(void *arg);
+	/* Ends run_loop(), too, when it is true; asked as `ended`. May be NULL. */
+	bool (*is_over)(void *arg);
 	void *arg;
 };
 

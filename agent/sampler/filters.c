@@ -17,10 +17,25 @@ static struct bpf_map *map_of(struct bpf_object *object, const char *name)
 
 int filters_add_pid(struct bpf_object *object, u32 pid)
 {
-	u64 one = 1;
+	return filters_choose_pid(object, pid, FILTER_PID_FAMILY);
+}
 
-	return bpf_map__update_elem(map_of(object, "filter_pids"), &pid, sizeof(pid), &one,
-				    sizeof(one), BPF_ANY);
+int filters_choose_pid(struct bpf_object *object, u32 pid, enum filter_pid how)
+{
+	const struct bpf_map *map = map_of(object, "filter_pids");
+	u64 value = how, old;
+
+	/* An entry that a fork has made is removed when its process exits: it stays. */
+	if (how == FILTER_PID_FAMILY &&
+	    bpf_map__lookup_elem(map, &pid, sizeof(pid), &old, sizeof(old), 0) == 0 &&
+	    old > FILTER_PID_ALONE)
+		return 0;
+	return bpf_map__update_elem(map, &pid, sizeof(pid), &value, sizeof(value), BPF_ANY);
+}
+
+void filters_drop_pid(struct bpf_object *object, u32 pid)
+{
+	(void)bpf_map__delete_elem(map_of(object, "filter_pids"), &pid, sizeof(pid), 0);
 }
 
 /* Opens a cgroup's directory on the cgroup v2 tree, wherever that is mounted. */

@@ -14,3 +14,6 @@ int filters_fill(struct bpf_object *object, const struct sampler_options *o,
 		 struct diag *reterr_diag);
 /* Adds a process, which must pass if the filter of pids is on. */
 int filters_add_pid(struct bpf_object *object, u32 pid);
+/* The same, with its children or without; and takes it out again, which need not be in. */
+int filters_choose_pid(struct bpf_object *object, u32 pid, enum filter_pid how);
+void filters_drop_pid(struct bpf_object *object, u32 pid);

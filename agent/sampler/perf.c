@@ -85,7 +85,7 @@ static int open_event(const struct source *s, u64 config, int cpu)
 		.size = sizeof(attr),
 		.type = s->row->perf_type,
 		.config = config,
-		.freq = s->about.hz != 0,
+		.freq = s->about.hz != 0 && !s->has_exact_period,
 	};
 	int fd;
 

@@ -243,6 +243,13 @@ static void size_rings(struct sampler *s)
 	bpf_map__set_max_entries(shared_map(s, "ring"), (u32)s->sizes.ring_bytes);
 }
 
+/* Whether the samples of the source are of the whole time of threads. */
+static bool is_whole(const struct source *s, const struct sampler_options *o)
+{
+	return o->whole_time &&
+	       (s->row->value == SOURCE_VALUE_TIME || s->row->value == SOURCE_VALUE_DURATION);
+}
+
 static void configure_source(struct sampler *s, u32 source, const struct sampler_options *o,
 			     const struct probe_features *f)
 {
@@ -263,8 +270,8 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 		.ring_bytes = (u32)s->sizes.ring_bytes,
 		.has_obi = s->has_obi,
 		.source = source,
-		.skip_kthreads = o->whole_time || from->row->filter == SOURCE_FILTER_KTHREADS,
-		.whole_time = o->whole_time,
+		.skip_kthreads = is_whole(from, o) || from->row->filter == SOURCE_FILTER_KTHREADS,
+		.whole_time = is_whole(from, o),
 		.wakers = from->wakers,
 		.has_threads = follows_threads(s),
 		.has_prev_state = from->has_prev_state,
@@ -523,7 +530,7 @@ static int open_sources(struct sampler *s, const struct sampler_options *o,
 			r = from->row->ops->open(from);
 		if (r < 0)
 			return r;
-		if (o->whole_time)
+		if (is_whole(from, o))
 			source_set_type(from, SAMPLE_TYPE_WALL);
 		from->wakers = o->wakers;
 		s->n_sources++;
@@ -708,6 +715,16 @@ void sampler_set_contexts(struct sampler *s, u32 n)
 int sampler_add_pid(struct sampler *s, u32 pid)
 {
 	return filters_add_pid(s->sources[0].object, pid);
+}
+
+int sampler_choose_pid(struct sampler *s, u32 pid, enum filter_pid how)
+{
+	return filters_choose_pid(s->sources[0].object, pid, how);
+}
+
+void sampler_drop_pid(struct sampler *s, u32 pid)
+{
+	filters_drop_pid(s->sources[0].object, pid);
 }
 
 int sampler_arm(struct sampler *s, u32 pid, const struct armed_process *a)

@@ -38,6 +38,7 @@ struct sampler_event {
 	u64 hz;		  /* samples a second on each CPU; 0: clock_hz, or SAMPLER_EVENTS_HZ */
 	u64 clock_hz;	  /* the default for clocks and counters of the PMU */
 	u64 period;	  /* 0, or one sample per this many events, regardless of hz */
+	u64 clock_ns;	  /* of a clock: 0, or the time between samples, regardless of hz */
 };
 
 /* An open source. Its samples contain its index. */
@@ -59,7 +60,7 @@ struct sampler_options {
 	bool kernel_stacks;
 	bool user_stacks;
 	/* The samples of a clock stand for all that their threads run, those of off-cpu for all
-	 * that they wait. */
+	 * that they wait. Other events are as without it. */
 	bool whole_time;
 	bool wakers;	 /* off-cpu tells who ended each wait */
 	bool requests;	 /* the events are those of armed processes, which are none at first */
@@ -144,6 +145,12 @@ int sampler_contexts_fd(const struct sampler *s);
 void sampler_set_contexts(struct sampler *s, u32 n);
 /* Adds a process to the filter after creation, for `record -- CMD`. */
 int sampler_add_pid(struct sampler *s, u32 pid);
+/*
+ * With options.follow_forks: chooses a process while events are sampled, and drops it, which need
+ * not be chosen. -E2BIG: too many are.
+ */
+int sampler_choose_pid(struct sampler *s, u32 pid, enum filter_pid how);
+void sampler_drop_pid(struct sampler *s, u32 pid);
 /*
  * With options.requests: threads of this process are followed from now on while they carry a span.
  * The process must be known by its image, and publish spans. -E2BIG: too many processes are armed.

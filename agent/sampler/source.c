@@ -74,8 +74,11 @@ static int set_rate(const struct sampler_event *e, struct source *s, struct diag
 					"'%s' is sampled by time; give a rate (-F) instead of a "
 					"count",
 					e->name);
-		a->hz = rate_of(e, s->row);
-		a->period = vocab_per_second(vocab_sample_type(s->row->type)->unit) / a->hz;
+		s->has_exact_period = e->clock_ns != 0;
+		a->hz = e->clock_ns ? MAX(1000000000 / e->clock_ns, 1ULL) : rate_of(e, s->row);
+		a->period = e->clock_ns ? e->clock_ns
+					: vocab_per_second(vocab_sample_type(s->row->type)->unit) /
+						  a->hz;
 		return 0;
 	case SOURCE_VALUE_PERIOD:
 		a->period = e->period;

@@ -68,6 +68,7 @@ struct source {
 	bool wakers;
 	u32 block;
 	u64 code[KERNEL_CODE_N][2]; /* likewise */
+	bool has_exact_period;	    /* of a clock: the kernel gets a period, not a rate */
 	bool is_started;
 	bool is_paused;
 	void *skeleton;		       /* owned */

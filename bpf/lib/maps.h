@@ -124,8 +124,8 @@ struct {
 
 /*
  * Filters. User space fills the maps before attaching; the fork program adds to filter_pids. The
- * value of a pid is the start time of the process, because the kernel may reuse a pid at once, or 1
- * if user space chose the pid.
+ * value of a pid is the start time of the process, because the kernel may reuse a pid at once, or
+ * of enum filter_pid if user space chose the pid.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Follows processes where a side-band event would come too late. follow_exec tells user space which
- * process image runs from now on. With `record -- CMD`, follow_fork and follow_exit keep
- * filter_pids up to date as processes fork and exit: a child of a chosen process is chosen before
- * its first instruction.
+ * process image runs from now on. With `record -- CMD`, and where user space chooses processes all
+ * the time, follow_fork and follow_exit keep filter_pids up to date as processes fork and exit: a
+ * child of a chosen process is chosen before its first instruction.
  */
 #include "bpf/lib/maps.h"
 
@@ -44,8 +44,12 @@ int follow_fork(struct bpf_raw_tracepoint_args *ctx)
 	__u32 parent_tgid = (__u32)BPF_CORE_READ(parent, tgid);
 	__u32 child_tgid = (__u32)BPF_CORE_READ(child, tgid);
 	__u64 start = BPF_CORE_READ(child, start_time);
+	__u64 *chosen;
 
-	if (parent_tgid != child_tgid && bpf_map_lookup_elem(&filter_pids, &parent_tgid))
+	if (parent_tgid == child_tgid)
+		return 0;
+	chosen = bpf_map_lookup_elem(&filter_pids, &parent_tgid);
+	if (chosen && *chosen != FILTER_PID_ALONE)
 		bpf_map_update_elem(&filter_pids, &child_tgid, &start, BPF_ANY);
 	return 0;
 }
