@@ -41,12 +41,12 @@ static void mend_count_like_end(struct str *line)
 		line->data[i - 1] = '_';
 }
 
-static void append_name(struct str *line, const char *name)
+static void append_name(struct str *line, const char *separator, const char *name)
 {
 	size_t begin;
 
 	if (line->n)
-		str_putc(line, ';');
+		str_puts(line, separator);
 	begin = line->n;
 	text_append_clean(line, name, ':');
 	if (line->n == begin)
@@ -58,6 +58,7 @@ struct line_writer {
 	const struct profile_write_options *o;
 	struct profile_tree_options tree; /* of `o`, with waits if it annotates */
 	struct profile_head head;
+	const char *separator; /* of names */
 	struct str line, scratch;
 };
 
@@ -71,7 +72,25 @@ static void line_writer_deinit(struct line_writer *w)
 static void append_head(struct line_writer *w)
 {
 	for (size_t i = 0; i < w->head.n; i++)
-		append_name(&w->line, str_get(&w->head.name[i]));
+		append_name(&w->line, w->separator, str_get(&w->head.name[i]));
+}
+
+/* gala-gopher's tag of a frame. */
+static const char *gala_tag(const struct profile_frame *f)
+{
+	switch (f->kind) {
+	case FRAME_KERNEL:
+		return "[k]";
+	case FRAME_PYTHON:
+		return "[p]";
+	case FRAME_JAVA:
+		return "[j]";
+	case FRAME_NOTE:
+	case FRAME_WAIT:
+		return "";
+	default:
+		return "[u]";
+	}
 }
 
 static void append_wait(struct line_writer *w, const struct profile *p, u32 thread)
@@ -79,7 +98,8 @@ static void append_wait(struct line_writer *w, const struct profile *p, u32 thre
 	enum wait wait = profile_wait_leaf(p, thread, &w->tree);
 
 	if (wait)
-		str_printf(&w->line, "%s[%s]", w->line.n ? ";" : "", vocab_wait(wait)->name);
+		str_printf(&w->line, "%s[%s]", w->line.n ? w->separator : "",
+			   vocab_wait(wait)->name);
 }
 
 static void append_frame(struct line_writer *w, const struct profile *p, u32 id)
@@ -88,8 +108,8 @@ static void append_frame(struct line_writer *w, const struct profile *p, u32 id)
 
 	if (profile_frame_dropped(f, &w->o->tree))
 		return;
-	append_name(&w->line, profile_frame_name(p, id, &w->scratch));
-	str_puts(&w->line, profile_frame_suffix(f, w->o->annotate));
+	append_name(&w->line, w->separator, profile_frame_name(p, id, &w->scratch));
+	str_puts(&w->line, w->o->gala ? gala_tag(f) : profile_frame_suffix(f, w->o->annotate));
 }
 
 static void make_line(struct line_writer *w, const struct profile *p, const struct profile_group *g)
@@ -109,7 +129,7 @@ static void make_line(struct line_writer *w, const struct profile *p, const stru
 		for (u32 i = 0; i < s->n; i++)
 			append_frame(w, p, ids[i]);
 		for (size_t i = w->head.n; i > 0; i--)
-			append_name(&w->line, str_get(&w->head.name[i - 1]));
+			append_name(&w->line, w->separator, str_get(&w->head.name[i - 1]));
 	}
 	if (!w->line.n)
 		str_puts(&w->line, "[unknown]");
@@ -121,7 +141,7 @@ static int add_lines(struct lines *l, const struct profile *p,
 		     const struct profile_write_options *o, int side)
 {
 	__attribute__((cleanup(line_writer_deinit))) struct line_writer w = {
-		.lines = l, .o = o, .tree = o->tree};
+		.lines = l, .o = o, .tree = o->tree, .separator = o->gala ? "; " : ";"};
 	_cleanup_groups_ struct profile_groups g = {};
 	u32 type = p->default_type < p->n_types ? p->default_type : 0, id;
 	int r = profile_groups_build(p, false, &g);
@@ -141,12 +161,12 @@ static int add_lines(struct lines *l, const struct profile *p,
 	return r;
 }
 
-/* The time of waits is counted in microseconds, all else as it is. */
-static double counts_per_value(const struct profile *p)
+/* The time of waits is counted in microseconds, all else as it is; with `gala` all times. */
+static double counts_per_value(const struct profile *p, const struct profile_write_options *o)
 {
 	u32 t = p->default_type < p->n_types ? p->default_type : 0;
 	enum sample_type type = profile_table_type(p, t);
-	u64 per_second = type == SAMPLE_TYPE_OFF_CPU || type == SAMPLE_TYPE_WALL
+	u64 per_second = o->gala || type == SAMPLE_TYPE_OFF_CPU || type == SAMPLE_TYPE_WALL
 				 ? vocab_per_second(profile_string(p, p->types[t].unit))
 				 : 0;
 
@@ -214,9 +234,9 @@ int folded_write(const struct profile *p, const struct profile_write_options *o,
 		r = add_lines(&l, p, o, 0);
 	if (r == 0 && o->base)
 		r = add_lines(&l, o->base, o, 1);
-	scale_lines(&l, 0, counts_per_value(p));
+	scale_lines(&l, 0, counts_per_value(p, o));
 	if (o->base)
-		scale_lines(&l, 1, counts_per_value(o->base));
+		scale_lines(&l, 1, counts_per_value(o->base, o));
 	if (r == 0 && o->base && o->normalize)
 		normalize_before(&l);
 	return r < 0 ? r : append_lines(&l, o->base != NULL, out);

@@ -11,6 +11,7 @@
 struct profile_write_options {
 	struct profile_tree_options tree;
 	bool annotate;		    /* folded: _[i] and _[j] as well */
+	bool gala;		    /* folded: as gala-gopher writes it (doc/stackprobe.md) */
 	const char *title;	    /* NULL: the profile's own */
 	const struct profile *base; /* a diff against it, for formats that can; or NULL */
 	bool icicle;		    /* svg: the root on top */

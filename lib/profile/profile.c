@@ -532,6 +532,9 @@ struct merge {
 	struct profile *dst;
 	const struct profile *src;
 	u32 *strings, *mappings, *functions, *frames, *threads, *links, *stacks; /* owned */
+	profile_keep *keep; /* NULL: all samples */
+	void *arg;
+	u8 *kept; /* owned; bool by stack of src; NULL: all */
 };
 
 static void merge_deinit(struct merge *m)
@@ -543,6 +546,7 @@ static void merge_deinit(struct merge *m)
 	free(m->threads);
 	free(m->links);
 	free(m->stacks);
+	free(m->kept);
 }
 #define _cleanup_merge_ __attribute__((cleanup(merge_deinit)))
 
@@ -605,6 +609,8 @@ static int merge_stacks(struct merge *m)
 	for (size_t i = 0; i < src->stacks.n && r == 0; i++) {
 		const struct profile_stack *s = &src->stacks.data[i];
 
+		if (m->kept && !m->kept[i])
+			continue;
 		vec_clear(&ids);
 		r = vec_reserve(&ids, s->n);
 		for (u32 j = 0; j < s->n && r == 0; j++)
@@ -651,6 +657,8 @@ static int merge_samples(struct merge *m)
 	for (size_t i = 0; i < src->n_samples && r == 0; i++) {
 		const struct profile_sample *s = profile_sample(src, i);
 
+		if (m->keep && !m->keep(m->arg, src, s))
+			continue;
 		r = profile_add_linked_sample(m->dst, s->time_ns,
 					      translated(m->threads, src->threads.n, s->thread),
 					      m->stacks[s->stack], m->links[s->link], s->value);
@@ -734,11 +742,35 @@ static void merge_head(struct merge *m)
 	dst->quality.user_stacks += src->quality.user_stacks;
 }
 
+/* Marks the stacks of the samples that are kept. */
+static int mark_stacks(struct merge *m)
+{
+	if (!m->keep)
+		return 0;
+	m->kept = calloc(m->src->stacks.n + 1, 1);
+	if (!m->kept)
+		return -ENOMEM;
+	for (size_t i = 0; i < m->src->n_samples; i++) {
+		const struct profile_sample *s = profile_sample(m->src, i);
+
+		m->kept[s->stack] |= m->keep(m->arg, m->src, s);
+	}
+	return 0;
+}
+
 int profile_merge(struct profile *dst, const struct profile *src, struct diag *reterr_diag)
+{
+	return profile_merge_some(dst, src, NULL, NULL, reterr_diag);
+}
+
+int profile_merge_some(struct profile *dst, const struct profile *src, profile_keep *keep,
+		       void *arg, struct diag *reterr_diag)
 {
 	_cleanup_merge_ struct merge m = {
 		.dst = dst,
 		.src = src,
+		.keep = keep,
+		.arg = arg,
 		.strings = calloc(src->strings.n + 1, sizeof(u32)),
 		.mappings = calloc(src->mappings.n + 1, sizeof(u32)),
 		.functions = calloc(src->functions.n + 1, sizeof(u32)),
@@ -755,7 +787,9 @@ int profile_merge(struct profile *dst, const struct profile *src, struct diag *r
 	r = merge_types(dst, src, reterr_diag);
 	if (r < 0)
 		return r;
-	r = merge_strings(&m);
+	r = mark_stacks(&m);
+	if (r == 0)
+		r = merge_strings(&m);
 	if (r == 0)
 		r = merge_code(&m);
 	if (r == 0)

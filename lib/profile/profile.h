@@ -259,6 +259,12 @@ const char *profile_frame_name(const struct profile *p, u32 frame, struct str *s
 
 /* Merges `src` into `dst`: same types required (-EINVAL and a diag otherwise). */
 int profile_merge(struct profile *dst, const struct profile *src, struct diag *reterr_diag);
+/*
+ * The same, without the samples of `src` that keep() refuses. The quality is that of all of them.
+ */
+typedef bool profile_keep(void *arg, const struct profile *p, const struct profile_sample *s);
+int profile_merge_some(struct profile *dst, const struct profile *src, profile_keep *keep,
+		       void *arg, struct diag *reterr_diag);
 
 /* The number of samples behind the values; 0 if the profile does not have it. */
 u64 profile_sample_count(const struct profile *p);
