@@ -808,3 +808,30 @@ u64 identities_left_out(struct identities *s)
 	pthread_mutex_unlock(&s->lock);
 	return n;
 }
+
+static void copy_name(struct identities *s, u64 container, const char *name, char *ret, size_t n)
+{
+	const char *value = containers_label(&s->containers, container, name);
+
+	snprintf(ret, n, "%s", value ? value : "");
+}
+
+void identities_container(struct identities *s, u32 pid, struct identity_container *ret)
+{
+	_cleanup_str_ struct str path = {};
+	struct proc_cgroup_owner o = {};
+	u64 key;
+
+	*ret = (struct identity_container){};
+	if (proc_cgroup_read(pid, &path) < 0)
+		return;
+	proc_cgroup_describe(str_get(&path), &o);
+	snprintf(ret->id, sizeof(ret->id), "%s", o.container_id);
+	snprintf(ret->outer_id, sizeof(ret->outer_id), "%s", o.pod_container_id);
+	snprintf(ret->pod_uid, sizeof(ret->pod_uid), "%s", o.pod_uid);
+	pthread_mutex_lock(&s->lock);
+	key = containers_see(&s->containers, &o);
+	copy_name(s, key, "container.name", ret->name, sizeof(ret->name));
+	copy_name(s, key, "k8s.container.name", ret->pod_name, sizeof(ret->pod_name));
+	pthread_mutex_unlock(&s->lock);
+}

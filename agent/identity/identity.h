@@ -98,3 +98,13 @@ int identities_set_root(struct identities *s, const char *path);
  */
 int identity_parse_attributes(const char *text,
 			      int (*fn)(void *arg, const char *name, const char *value), void *arg);
+
+/* The container of a process, as its cgroup and the files of engines tell it; "": not known. */
+struct identity_container {
+	char id[65];
+	char outer_id[65]; /* of the pod's container that it is in */
+	char pod_uid[37];
+	char name[256];	    /* its own */
+	char pod_name[256]; /* in its pod */
+};
+void identities_container(struct identities *s, u32 pid, struct identity_container *ret);
