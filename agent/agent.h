@@ -148,3 +148,33 @@ int agent_run(struct agent *a, const struct agent_control *control, struct diag 
 void agent_destroy(struct agent *a);
 /* Appends the agent's metrics as Prometheus text. Any thread. */
 void agent_metrics(struct agent *a, struct str *out);
+
+/* ---- gala-gopher's flame graph probe ---- */
+
+/* doc/stackprobe.md. Strings are borrowed until stackprobe_destroy(). */
+struct stackprobe_options {
+	struct parsers *parsers; /* borrowed until the end; parsers_start() */
+	u64 memory_limit_mb;	 /* of the whole process; 0: 384 */
+	const char *cache_dir;	 /* as in recording_options, like the next */
+	const char *debuginfod_urls;
+	const char *host_root; /* where the host's / is mounted; NULL: it is / */
+	double period_s;       /* at most so long until new samples are in files; 0: 20 */
+	bool canonical;	       /* folded files as culprit writes them */
+};
+
+struct stackprobe;
+
+/* Nothing is recorded until a request says so. Also sets malloc() up, as agent_create(). */
+int stackprobe_create(const struct stackprobe_options *o, struct diag *reterr_diag,
+		      struct stackprobe **ret);
+void stackprobe_destroy(struct stackprobe *s);
+/* Records as requests say, until ended(), which is called about every 100 ms. */
+void stackprobe_run(struct stackprobe *s, bool (*ended)(void));
+/*
+ * Requests, from any thread. They return when what they say is done: stackprobe_run() must be
+ * running, or be called by another thread. -EINVAL: the request is wrong, or its recording cannot
+ * start, nothing has changed, and the diag has gala-gopher's sentence; -ENOMEM.
+ */
+int stackprobe_put(struct stackprobe *s, const char *json, size_t n, struct diag *reterr_diag);
+int stackprobe_delete(struct stackprobe *s, struct diag *reterr_diag);
+void stackprobe_get(struct stackprobe *s, struct str *out);

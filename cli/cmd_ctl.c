@@ -21,10 +21,12 @@
 #include "server/client/client.h"
 
 #define DEFAULT_SERVER "http://127.0.0.1:7788"
+#define DEFAULT_PROBE "http://127.0.0.1:9999"
 
 #define A struct ctl_arguments
 static const struct option connection_options[] = {
-	OPTION_STRING("server", 0, "URL", A, server, "the server (default " DEFAULT_SERVER ")"),
+	OPTION_STRING("server", 0, "URL", A, server,
+		      "the server (default " DEFAULT_SERVER ";\nof flamegraph: " DEFAULT_PROBE ")"),
 	OPTION_STRING("token-file", 0, "FILE", A, token_file,
 		      "send the token in the first line of this file"),
 	OPTION_STRING("ca", 0, "FILE", A, ca,
@@ -361,7 +363,8 @@ static const struct ctl_verb task_verbs[] = {
 
 static const struct ctl_verb *find_verb(int n, char **words)
 {
-	static const struct ctl_verb *const all[] = {task_verbs, ctl_policy_verbs, ctl_agent_verbs};
+	static const struct ctl_verb *const all[] = {task_verbs, ctl_policy_verbs, ctl_agent_verbs,
+						     ctl_flamegraph_verbs};
 
 	if (n < 2)
 		return NULL;
@@ -408,7 +411,7 @@ static int perform(const struct ctl_arguments *a, struct client *c, const struct
 	json = json_loadb(str_get(&answer), answer.n, 0, NULL);
 	if (!json)
 		return cli_error(1, "ctl: %s is not a culprit server: its answer is not JSON",
-				 a->server ? a->server : DEFAULT_SERVER);
+				 a->server);
 	if (a->json)
 		printf("%s\n", str_get(&answer));
 	else if (v->print)
@@ -436,19 +439,22 @@ int cmd_ctl(int argc, char **argv)
 	const struct option_usage usage = {
 		.command = "ctl",
 		.operands = "task add|list|show|cancel|delete|requests [SERVICE [ENDPOINT]|ID], "
-			    "policy create|list|show|delete ..., agent set|unset|list [HOST]",
+			    "policy create|list|show|delete ..., agent set|unset|list [HOST], "
+			    "flamegraph get|set|delete [JSON]",
 		.summary =
 			"Tells a server which requests of a service to profile in detail: the slow "
 			"ones, those with\nerrors, or all. Prints the tasks, why they have no "
 			"data, and the requests that they kept.\nA policy adds a task when a "
 			"process, a machine or an endpoint has reached a threshold.\nSettings tell "
-			"the agents of hosts how to sample always.",
+			"the agents of hosts how to sample always.\nflamegraph is "
+			"the configuration of culprit stackprobe.",
 		.groups = groups,
 	};
 	_cleanup_free_ char *token = NULL;
 	const struct ctl_verb *v;
 	struct client *c = NULL;
 	struct diag d = {};
+	bool is_probe;
 	int first, r = options_parse(&usage, argc, argv, &first);
 
 	if (r != 0)
@@ -458,11 +464,16 @@ int cmd_ctl(int argc, char **argv)
 		return cli_error(2, "ctl: give task add SERVICE [ENDPOINT], task list, or task "
 				    "show|cancel|delete|requests ID; policy create SERVICE CAUSE "
 				    "THRESHOLD [ENDPOINT], policy list, or policy show|delete ID; "
-				    "agent list, or agent set|unset [HOST]");
+				    "agent list, or agent set|unset [HOST]; flamegraph get|delete, "
+				    "or flamegraph set JSON");
+	is_probe = !strcmp(v->object, "flamegraph");
+	if (!a.server)
+		a.server = is_probe ? DEFAULT_PROBE : DEFAULT_SERVER;
 	if (a.token_file && http_client_token(a.token_file, &d, &token) < 0)
 		return cli_error(1, "%s", d.text);
-	if (client_create(&(struct client_options){.server = a.server ? a.server : DEFAULT_SERVER,
+	if (client_create(&(struct client_options){.server = a.server,
 						   .token = token,
+						   .prefix = is_probe ? "" : NULL,
 						   .ca = a.ca},
 			  &d, &c) < 0)
 		return cli_error(1, "ctl: %s", d.text);

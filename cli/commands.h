@@ -13,6 +13,7 @@ int cmd_diff(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_parsers(int argc, char **argv);
 int cmd_record(int argc, char **argv);
+int cmd_stackprobe(int argc, char **argv);
 int cmd_symbols(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_report(int argc, char **argv);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culprit ctl`: cmd_ctl.c parses, asks the server and has the tasks; ctl_policy.c and ctl_agent.c
- * have tables of further verbs, ended by one without a name.
+ * `culprit ctl`: cmd_ctl.c parses, asks the server and has the tasks; ctl_policy.c, ctl_agent.c and
+ * ctl_flamegraph.c have tables of further verbs, ended by one without a name.
  */
 #pragma once
 
@@ -32,13 +32,13 @@ struct ctl_arguments {
 };
 
 struct ctl_verb {
-	const char *object, *name, *method, *path; /* the last below /api/v1; %s is the id */
+	const char *object, *name, *method, *path; /* below /api/v1, or /; %s is the id */
 	int min_words, max_words;
 	/* Appends the request's body: 0 or an exit status. NULL: none; words[0] is an id. */
 	int (*body)(const struct ctl_arguments *a, int n, char **words, struct str *out);
 	void (*print)(const struct json_t *answer); /* NULL: nothing */
 };
-extern const struct ctl_verb ctl_policy_verbs[], ctl_agent_verbs[];
+extern const struct ctl_verb ctl_policy_verbs[], ctl_agent_verbs[], ctl_flamegraph_verbs[];
 extern const struct option ctl_policy_options[], ctl_agent_options[];
 
 /* Puts the members of a task that options tell, without service and endpoint (cmd_ctl.c). */

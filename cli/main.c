@@ -19,6 +19,7 @@ static const struct cli_command commands[] = {
 #if CULPRIT_AGENT
 	{"up", cmd_up, "profile this machine continuously and serve a page that shows it"},
 	{"agent", cmd_agent, "profile this machine continuously and export to servers"},
+	{"stackprobe", cmd_stackprobe, "serve gala-gopher's API of flame graphs, and make them"},
 	{"record", cmd_record, "profile the machine, processes or a command into a file"},
 	{"top", cmd_top, "show where the time goes right now, in the terminal"},
 	{"doctor", cmd_doctor, "check what works on this machine, and what to do about the rest"},

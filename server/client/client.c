@@ -158,7 +158,8 @@ static long perform(struct client *c, const char *path, bool ok, struct diag *re
 
 	while (n && c->o.server[n - 1] == '/')
 		n--;
-	str_printf(&url, "%.*s/api/v1%s", (int)n, c->o.server, path);
+	str_printf(&url, "%.*s%s%s", (int)n, c->o.server, c->o.prefix ? c->o.prefix : "/api/v1",
+		   path);
 	str_clear(&c->answer.text);
 	c->error[0] = '\0';
 	ok = ok && !url.failed && curl_easy_setopt(c->easy, CURLOPT_URL, str_get(&url)) == CURLE_OK;

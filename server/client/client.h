@@ -18,6 +18,7 @@ struct client_options {
 	const char *server; /* http://HOST:PORT */
 	const char *token;  /* NULL: none */
 	const char *ca;	    /* PEM file; NULL: the system's CAs */
+	const char *prefix; /* of all paths; NULL: /api/v1 */
 	bool force;	    /* also send files that the server has */
 	bool replace;	    /* files replace those on the server, and the names that those gave */
 	/* Called after each file that was sent. */
@@ -34,7 +35,7 @@ struct client_stats {
 /* Strings are borrowed until client_destroy(). */
 int client_create(const struct client_options *o, struct diag *reterr_diag, struct client **ret);
 void client_destroy(struct client *c);
-/* GETs a path below /api/v1 and appends the body of the answer. -EIO if it is not 200. */
+/* GETs a path below the prefix and appends the body of the answer. -EIO if it is not 200. */
 int client_get(struct client *c, const char *path, struct diag *reterr_diag, struct str *ret);
 /* The same with another method, and with JSON as body; `json` NULL: none. */
 int client_send(struct client *c, const char *method, const char *path, const char *json,
