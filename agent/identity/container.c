@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/identity/container.h"
+#include "agent/identity/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <limits.h>
 #include <linux/openat2.h>
 #include <pwd.h>
@@ -14,243 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/json.h"
 #include "base/log.h"
-
-/* ---- content of the files ---- */
-
-enum fact { SERVICE, COMPOSE, K8S_CONTAINER, NAME, IMAGE, POD, POD_UID, NAMESPACE, N_FACTS };
-
-struct facts {
-	const char *value[N_FACTS]; /* borrowed from the JSON; the first value counts */
-};
-
-static void add_fact(struct facts *f, enum fact which, const char *value)
-{
-	if (value && *value && !f->value[which])
-		f->value[which] = value;
-}
-
-/* Adds a label of a Docker container, or an annotation of a bundle. */
-static void add_pair(struct facts *f, const char *key, size_t n, const char *value)
-{
-	static const struct {
-		const char *key;
-		enum fact which;
-	} known[] = {
-		{"service.name", SERVICE},
-		{"com.docker.compose.service", COMPOSE},
-		{"io.kubernetes.container.name", K8S_CONTAINER},
-		{"io.kubernetes.cri.container-name", K8S_CONTAINER},
-		{"io.kubernetes.pod.name", POD},
-		{"io.kubernetes.cri.sandbox-name", POD},
-		{"io.kubernetes.pod.uid", POD_UID},
-		{"io.kubernetes.cri.sandbox-uid", POD_UID},
-		{"io.kubernetes.pod.namespace", NAMESPACE},
-		{"io.kubernetes.cri.sandbox-namespace", NAMESPACE},
-		{"io.kubernetes.cri.image-name", IMAGE},
-		{"io.kubernetes.cri-o.ImageName", IMAGE},
-		{"nerdctl/name", NAME},
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
-		if (strlen(known[i].key) == n && !memcmp(known[i].key, key, n))
-			add_fact(f, known[i].which, value);
-}
-
-static void add_pairs(struct facts *f, json_t *pairs)
-{
-	const char *key;
-	json_t *value;
-
-	json_object_foreach(pairs, key, value)
-		add_pair(f, key, strlen(key), json_string_value(value));
-}
-
-static void read_docker(struct facts *f, json_t *file)
-{
-	json_t *config = json_object_get(file, "Config");
-	const char *name = json_string_value(json_object_get(file, "Name"));
-
-	add_pairs(f, json_object_get(config, "Labels"));
-	/* Docker's name begins with a slash. */
-	add_fact(f, NAME, name && *name == '/' ? name + 1 : name);
-	add_fact(f, IMAGE, json_string_value(json_object_get(config, "Image")));
-}
-
-/* Much as Docker's, in "CommonConfig". What Kubernetes says is in labels and annotations. */
-static void read_isulad(struct facts *f, json_t *file)
-{
-	json_t *common = json_object_get(file, "CommonConfig");
-	json_t *config = json_object_get(common, "Config");
-
-	add_pairs(f, json_object_get(config, "Labels"));
-	add_pairs(f, json_object_get(config, "Annotations"));
-	add_fact(f, NAME, json_string_value(json_object_get(common, "Name")));
-	add_fact(f, IMAGE, json_string_value(json_object_get(common, "Image")));
-	add_fact(f, IMAGE, json_string_value(json_object_get(config, "Image")));
-}
-
-/* "labels": ["KEY=VALUE", ...] */
-static void read_runc(struct facts *f, json_t *file)
-{
-	json_t *labels = json_object_get(json_object_get(file, "config"), "labels"), *label;
-	size_t i;
-
-	json_array_foreach(labels, i, label)
-	{
-		const char *text = json_string_value(label), *equals;
-
-		equals = text ? strchr(text, '=') : NULL;
-		if (equals)
-			add_pair(f, text, (size_t)(equals - text), equals + 1);
-	}
-}
-
-/* [{"id": ..., "names": [...]}, ...]: calls fn() for the first name of each. */
-static int each_name(json_t *file, int (*fn)(void *arg, const char *id, const char *name),
-		     void *arg)
-{
-	json_t *container;
-	size_t i;
-	int r = 0;
-
-	json_array_foreach(file, i, container)
-	{
-		const char *id = json_string_value(json_object_get(container, "id"));
-		const char *name =
-			json_string_value(json_array_get(json_object_get(container, "names"), 0));
-
-		if (id && name && r == 0)
-			r = fn(arg, id, name);
-	}
-	return r;
-}
-
-static int pass_labels(const struct facts *f, container_label *fn, void *arg)
-{
-	static const char *const names[N_FACTS] = {
-		[K8S_CONTAINER] = "k8s.container.name",
-		[NAME] = "container.name",
-		[IMAGE] = "container.image.name",
-		[POD] = "k8s.pod.name",
-		[POD_UID] = "k8s.pod.uid",
-		[NAMESPACE] = "k8s.namespace.name",
-	};
-	int r = 0;
-
-	for (u32 i = 0; i < N_FACTS && r == 0; i++)
-		if (names[i] && f->value[i])
-			r = fn(arg, names[i], f->value[i]);
-	for (u32 i = SERVICE; i <= NAME && r == 0; i++)
-		if (f->value[i])
-			return fn(arg, "service.name", f->value[i]);
-	return r;
-}
-
-/* Lines "NAME=VALUE". A virtual machine is no container, and gets no labels. */
-static int parse_machine(const char *text, size_t n, container_label *fn, void *arg)
-{
-	static const char name_is[] = "NAME=", vm[] = "CLASS=vm";
-	char name[256] = "";
-	struct facts f = {};
-
-	for (size_t i = 0, line_n; i < n; i += line_n + 1) {
-		const char *line = text + i, *nl = memchr(line, '\n', n - i);
-
-		line_n = nl ? (size_t)(nl - line) : n - i;
-		if (line_n == sizeof(vm) - 1 && !memcmp(line, vm, line_n))
-			return 0;
-		if (line_n > 5 && line_n - 5 < sizeof(name) && !memcmp(line, name_is, 5) &&
-		    !memchr(line, '\0', line_n)) {
-			memcpy(name, line + 5, line_n - 5);
-			name[line_n - 5] = '\0';
-		}
-	}
-	add_fact(&f, NAME, name);
-	return pass_labels(&f, fn, arg);
-}
-
-int container_parse(enum container_file kind, const char *text, size_t n, container_label *fn,
-		    void *arg, struct diag *reterr_diag)
-{
-	struct facts f = {};
-	json_t *file = NULL;
-	int r;
-
-	if (kind == CONTAINER_MACHINE)
-		return parse_machine(text, n, fn, arg);
-	r = json_read(text, n, 0, &file, reterr_diag);
-	if (r < 0)
-		return r;
-	if (kind == CONTAINER_DOCKER)
-		read_docker(&f, file);
-	else if (kind == CONTAINER_ISULAD)
-		read_isulad(&f, file);
-	else if (kind == CONTAINER_BUNDLE)
-		add_pairs(&f, json_object_get(file, "annotations"));
-	else
-		read_runc(&f, file);
-	r = pass_labels(&f, fn, arg);
-	json_decref(file);
-	return r;
-}
-
-/* ---- the list of names ---- */
-
-static u64 id_hash(const char *id)
-{
-	return hash_bytes(id, strlen(id)) >> 1;
-}
-
-/* The first name of an id counts. */
-static int keep_name(void *arg, const char *id, const char *name)
-{
-	struct container_names *c = arg;
-	u32 id_at, name_at;
-	int r;
-
-	if (map_get(&c->by_id, id_hash(id)))
-		return 0;
-	r = strtab_add(&c->strings, id, strlen(id), &id_at);
-	if (r == 0)
-		r = strtab_add(&c->strings, name, strlen(name), &name_at);
-	return r < 0 ? r : map_put(&c->by_id, id_hash(id), (u64)id_at << 32 | name_at);
-}
-
-void container_names_deinit(struct container_names *c)
-{
-	map_deinit(&c->by_id);
-	strtab_deinit(&c->strings);
-	*c = (struct container_names){};
-}
-
-int container_names_parse(struct container_names *c, const char *text, size_t n,
-			  struct diag *reterr_diag)
-{
-	u64 n_parsed = c->n_parsed + 1;
-	json_t *file = NULL;
-	int r = json_read(text, n, 0, &file, reterr_diag);
-
-	if (r < 0)
-		return r;
-	container_names_deinit(c);
-	c->n_parsed = n_parsed;
-	r = strtab_init(&c->strings);
-	if (r == 0)
-		r = each_name(file, keep_name, c);
-	json_decref(file);
-	return r;
-}
-
-const char *container_names_get(const struct container_names *c, const char *id)
-{
-	const u64 *at = map_get(&c->by_id, id_hash(id));
-
-	return at && !strcmp(strtab_get(&c->strings, (u32)(*at >> 32)), id)
-		       ? strtab_get(&c->strings, (u32)*at)
-		       : NULL;
-}
 
 /* ---- places of the files ---- */
 
@@ -287,8 +50,8 @@ static const struct place user_places[] = {
 static const struct place machine = {"run/systemd/machines", NULL, CONTAINER_MACHINE};
 
 #define NAMES_FILE "containers.json"
-#define NAMES_DIR "var/lib/containers/storage/overlay-containers"
-#define USER_NAMES_DIR ".local/share/containers/storage/overlay-containers"
+#define NAMES_DIR "var/lib/containers/storage"
+#define USER_NAMES_DIR ".local/share/containers/storage"
 
 /* Where files are looked for, and whose they have to be. */
 struct origin {
@@ -442,17 +205,27 @@ static bool is_known(const struct container_names *c, const struct stat *st, u32
 	       c->changed.tv_nsec == st->st_mtim.tv_nsec;
 }
 
-static const char *names_dir(const struct origin *o)
+/* Podman's list is in a folder that is called after the driver of its storage. */
+static int open_names(const struct origin *o, char dir[128], struct stat *ret)
 {
-	return o->user ? USER_NAMES_DIR : NAMES_DIR;
+	static const char *const drivers[] = {"overlay", "btrfs", "zfs", "vfs"};
+	int fd = -ENOENT;
+
+	for (size_t i = 0; i < ARRAY_SIZE(drivers) && fd < 0; i++) {
+		snprintf(dir, 128, "%s/%s-containers", o->user ? USER_NAMES_DIR : NAMES_DIR,
+			 drivers[i]);
+		fd = open_place(o, dir, NAMES_FILE, ret);
+	}
+	return fd;
 }
 
 /* Podman's list of all containers: parsed again only when it has changed. */
 static void read_names(struct container_names *c, const struct origin *o)
 {
 	_cleanup_free_ char *text = NULL;
+	char dir[128];
 	struct stat st;
-	_cleanup_close_ int fd = open_place(o, names_dir(o), NAMES_FILE, &st);
+	_cleanup_close_ int fd = open_names(o, dir, &st);
 	size_t n, max = max_bytes(o, CONTAINER_NAMES_MAX_BYTES);
 	struct diag why = {};
 	int r;
@@ -469,7 +242,7 @@ static void read_names(struct container_names *c, const struct origin *o)
 	if (r == -EFBIG)
 		log_warn_rarely("%s/%s has more than %zu KiB: names of containers are not read "
 				"from it",
-				names_dir(o), NAMES_FILE, max >> 10);
+				dir, NAMES_FILE, max >> 10);
 	if (fd < 0)
 		return;
 	/* Remember the file even if its format is unknown, so that it is read only once. */
@@ -484,11 +257,11 @@ static int describe_by_list(struct container_lists *lists, const struct origin *
 			    container_label *fn, void *arg)
 {
 	struct container_names *c = o->user ? &lists->user : &lists->root;
-	struct facts f = {};
+	const char *name;
 
 	read_names(c, o);
-	add_fact(&f, NAME, container_names_get(c, id));
-	return f.value[NAME] ? pass_labels(&f, fn, arg) : -ENOENT;
+	name = container_names_get(c, id);
+	return name && *name ? container_pass_name(name, fn, arg) : -ENOENT;
 }
 
 static void path_of(const struct place *p, const char *id, char *ret, size_t n)
@@ -585,21 +358,27 @@ static void strip_number(const struct origin *o, char *name)
 		*dash = '-';
 }
 
+#define NAME_BYTES sizeof(((struct proc_cgroup_owner *)NULL)->container_name)
+
+/* Whether the host has files that may describe a container of this name. */
+static bool has_files(const struct origin *o, const char *name)
+{
+	return o->dir >= 0 && !o->user && !strchr(name, '/') && name[0] != '.';
+}
+
 static int describe_name(const struct origin *o, const char *name, container_label *fn, void *arg)
 {
-	char of[sizeof(((struct proc_cgroup_owner *)NULL)->container_name)];
-	struct facts f = {};
+	char of[NAME_BYTES];
 
 	snprintf(of, sizeof(of), "%s", name);
-	if (o->dir >= 0 && !o->user && !strchr(of, '/') && of[0] != '.') {
+	if (has_files(o, of)) {
 		int r = describe_by_file(o, &machine, of, fn, arg);
 
 		if (r != -ENOENT)
 			return r;
 		strip_number(o, of);
 	}
-	add_fact(&f, NAME, of);
-	return pass_labels(&f, fn, arg);
+	return container_pass_name(of, fn, arg);
 }
 
 void container_lists_deinit(struct container_lists *l)
@@ -628,37 +407,67 @@ int container_describe(struct container_lists *lists, const char *root,
 	return r < 0 ? -ENOENT : describe_id(lists, &origin, o->container_id, fn, arg);
 }
 
-static u64 stamp_of(const struct origin *o, const char *dir, const char *file)
+/* Of an open file; 0: it could not be opened. */
+static u64 stamp_of_file(int fd, const struct stat *st)
 {
-	struct stat st;
-	_cleanup_close_ int fd = open_place(o, dir, file, &st);
 	u64 stamp;
 
 	if (fd < 0)
 		return 0;
-	stamp = hash_u64(st.st_ino ^ hash_u64((u64)st.st_size));
-	return hash_u64(stamp ^ (u64)st.st_mtim.tv_sec * 1000000000ULL ^ (u64)st.st_mtim.tv_nsec) |
-	       1;
+	stamp = hash_u64(st->st_ino ^ hash_u64((u64)st->st_size));
+	stamp ^= (u64)st->st_mtim.tv_sec * 1000000000ULL ^ (u64)st->st_mtim.tv_nsec;
+	return hash_u64(stamp) | 1;
+}
+
+static u64 stamp_of(const struct origin *o, const char *dir, const char *file)
+{
+	struct stat st;
+	_cleanup_close_ int fd = open_place(o, dir, file, &st);
+
+	return stamp_of_file(fd, &st);
+}
+
+static u64 stamp_of_names(const struct origin *o)
+{
+	char dir[128];
+	struct stat st;
+	_cleanup_close_ int fd = open_names(o, dir, &st);
+
+	return stamp_of_file(fd, &st);
+}
+
+static u64 stamp_of_name(const struct origin *o, const char *name)
+{
+	char of[NAME_BYTES];
+	u64 stamp = 0;
+
+	snprintf(of, sizeof(of), "%s", name);
+	if (has_files(o, of)) {
+		stamp = stamp_of(o, machine.dir, name);
+		strip_number(o, of);
+		if (has_lxc(o, of))
+			stamp ^= hash_bytes(of, strlen(of));
+	}
+	return MAX(stamp, (u64)CONTAINER_STAMP_NAME);
 }
 
 u64 container_stamp(const char *root, const struct proc_cgroup_owner *o)
 {
 	_cleanup_origin_ struct origin origin = {.dir = -1};
-	u64 stamp = o->container_name[0] != 0;
 	const struct place *p;
 	char file[256];
+	u64 stamp = 0;
 	size_t n;
+	int r = open_origin(root, o, &origin);
 
-	if (open_origin(root, o, &origin) < 0)
-		return stamp;
 	if (o->container_name[0])
-		return origin.user || strchr(o->container_name, '/')
-			       ? stamp
-			       : stamp + stamp_of(&origin, machine.dir, o->container_name);
+		return stamp_of_name(&origin, o->container_name);
+	if (r < 0)
+		return 0;
 	p = places_of(&origin, &n);
 	for (size_t i = 0; i < n; i++) {
 		path_of(&p[i], o->container_id, file, sizeof(file));
 		stamp = 31 * stamp + stamp_of(&origin, p[i].dir, file);
 	}
-	return 31 * stamp + stamp_of(&origin, names_dir(&origin), NAMES_FILE);
+	return 31 * stamp + stamp_of_names(&origin);
 }

@@ -68,7 +68,11 @@ void container_lists_deinit(struct container_lists *l);
  */
 int container_describe(struct container_lists *lists, const char *root,
 		       const struct proc_cgroup_owner *o, container_label *fn, void *arg);
-/* Differs when a file that describes the container has changed; 0: there is none. */
+/*
+ * Differs when a file that describes the container has changed; 0: there is none; _NAME: there is
+ * none, but the container has a name.
+ */
+#define CONTAINER_STAMP_NAME 1
 u64 container_stamp(const char *root, const struct proc_cgroup_owner *o);
 
 enum container_file {

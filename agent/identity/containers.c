@@ -101,7 +101,7 @@ static void look(struct containers *c, struct container *k, u64 now_ns)
 	struct container fresh = {};
 	u64 stamp = container_stamp(c->root ? c->root : "/", &k->owner);
 
-	if (stamp && stamp != k->stamp) {
+	if (stamp && stamp != k->stamp && !(k->stamp && stamp == CONTAINER_STAMP_NAME)) {
 		int r = container_describe(&c->lists, c->root ? c->root : "/", &k->owner,
 					   keep_label, &fresh);
 

@@ -9,8 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/identity/container.h"
+#include "agent/identity/containers.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
 
@@ -123,6 +124,13 @@ Test(container, podman)
 {
 	put(PODMAN, "containers.json",
 	    "[{\"id\":\"" OTHER "\",\"names\":[\"no\"]},{\"id\":\"" ID "\",\"names\":[\"yes\"]}]");
+	expect(0, "container.name=yes\nservice.name=yes\n");
+}
+
+Test(container, podman_with_another_driver_of_its_storage)
+{
+	put("var/lib/containers/storage/vfs-containers", "containers.json",
+	    "[{\"id\":\"" ID "\",\"names\":[\"yes\"]}]");
 	expect(0, "container.name=yes\nservice.name=yes\n");
 }
 
@@ -274,4 +282,229 @@ Test(container, of_another_user)
 	snprintf(path, sizeof(path), "%s/" DOCKER "/config.v2.json", root);
 	cr_assert_eq(chown(path, 65534, 65534), 0);
 	expect(-ENOENT, "");
+}
+
+/* ---- engines that came later ---- */
+
+Test(container, isulad)
+{
+	put("var/lib/isulad/engines/lcr/" ID, "config.v2.json",
+	    "{\"CommonConfig\":{\"Name\":\"box\",\"Image\":\"busybox:1\",\"Config\":{\"Labels\":{"
+	    "\"io.kubernetes.pod.name\":\"p-1\",\"io.kubernetes.container.name\":\"c\"},"
+	    "\"Annotations\":{\"io.kubernetes.cri.sandbox-uid\":\"1-2\"}}},\"State\":{}}");
+	expect(0, "k8s.container.name=c\ncontainer.name=box\ncontainer.image.name=busybox:1\n"
+		  "k8s.pod.name=p-1\nk8s.pod.uid=1-2\nservice.name=c\n");
+}
+
+static void expect_owner(const struct proc_cgroup_owner *o, int status, const char *text)
+{
+	_cleanup_str_ struct str got = {};
+
+	cr_assert_eq(container_describe(&lists, root, o, note, &got), status);
+	cr_expect_str_eq(str_get(&got), text);
+}
+
+Test(container, with_names)
+{
+	struct proc_cgroup_owner o = {.container_name = "web-1"};
+
+	expect_owner(&o, 0, "container.name=web-1\nservice.name=web-1\n");
+	/* The second group of "web": there is no "web-1". */
+	put("var/lib/lxc/web", "config", "");
+	expect_owner(&o, 0, "container.name=web\nservice.name=web\n");
+	put("var/lib/incus/containers/web-1", "x", "");
+	expect_owner(&o, 0, "container.name=web-1\nservice.name=web-1\n");
+	put("run/systemd/machines", "web-1", "# private\nNAME=web-1\nCLASS=container\n");
+	expect_owner(&o, 0, "container.name=web-1\nservice.name=web-1\n");
+	put("run/systemd/machines", "web-1", "NAME=web-1\nCLASS=vm\n");
+	expect_owner(&o, 0, "");
+	/* Names that are no names of files. */
+	snprintf(o.container_name, sizeof(o.container_name), "../x/y-2");
+	expect_owner(&o, 0, "container.name=../x/y-2\nservice.name=../x/y-2\n");
+}
+
+/* The host's files say nothing of a container in a container, or of what a user calls so. */
+Test(container, that_the_hosts_files_do_not_describe)
+{
+	struct proc_cgroup_owner nested = {.container_id = ID, .nested = true};
+	struct proc_cgroup_owner users = {.container_id = ID, .user = 1000};
+	struct proc_cgroup_owner named = {.container_name = "web", .nested = true};
+
+	put(DOCKER, "config.v2.json", "{\"Name\":\"/not-this\"}");
+	put("run/systemd/machines", "web", "NAME=other\nCLASS=container\n");
+	expect_owner(&nested, -ENOENT, "");
+	expect_owner(&users, -ENOENT, "");
+	expect_owner(&named, 0, "container.name=web\nservice.name=web\n");
+	cr_expect_eq(container_stamp(root, &nested), 0);
+	cr_expect_eq(container_stamp(root, &users), 0);
+}
+
+#define ALICE "home/alice/.local/share"
+
+static void give_to(const char *path, uid_t uid)
+{
+	char full[512];
+
+	snprintf(full, sizeof(full), "%s/%s", root, path);
+	cr_assert_eq(lchown(full, uid, uid), 0);
+}
+
+Test(container, of_a_user_without_root)
+{
+	struct proc_cgroup_owner o = {.container_id = ID, .user = 54321};
+	struct proc_cgroup_owner other = {.container_id = ID, .user = 54322};
+	char from[512], to[512], *large;
+
+	if (geteuid() != 0)
+		cr_skip_test("needs root to give files away");
+	put("etc", "passwd",
+	    "root:x:0:0::/root:/bin/sh\nodd\nalice:x:54321:1::/home/alice:/bin/sh\n"
+	    "bob:x:54322:1::/home/bob:/bin/sh\n");
+	put(ALICE "/docker/containers/" ID, "config.v2.json", "{\"Name\":\"/hers\"}");
+	give_to(ALICE "/docker/containers/" ID "/config.v2.json", 54321);
+	expect_owner(&o, 0, "container.name=hers\nservice.name=hers\n");
+	expect_owner(&other, -ENOENT, "");
+	cr_expect_neq(container_stamp(root, &o), 0);
+	/* Somebody else's file, a link, and one that is too large, in her home. */
+	give_to(ALICE "/docker/containers/" ID "/config.v2.json", 54322);
+	expect_owner(&o, -ENOENT, "");
+	put(DOCKER, "config.v2.json", "{\"Name\":\"/of-root\"}");
+	snprintf(from, sizeof(from), "%s/" ALICE "/docker/containers/" ID "/config.v2.json", root);
+	snprintf(to, sizeof(to), "%s/" DOCKER "/config.v2.json", root);
+	cr_assert_eq(unlink(from), 0);
+	cr_assert_eq(symlink(to, from), 0);
+	expect_owner(&o, -ENOENT, "");
+	cr_assert_eq(unlink(from), 0);
+	large = malloc(CONTAINER_USER_MAX_BYTES + 32);
+	cr_assert(large);
+	memset(large, ' ', CONTAINER_USER_MAX_BYTES + 31);
+	memcpy(large, "{\"Name\":\"/hers\"}", 16);
+	large[CONTAINER_USER_MAX_BYTES + 31] = '\0';
+	put(ALICE "/docker/containers/" ID, "config.v2.json", large);
+	free(large);
+	expect_owner(&o, -ENOENT, "");
+	/* Her podman's list, and then root's, which is another one. */
+	put(ALICE "/containers/storage/overlay-containers", "containers.json",
+	    "[{\"id\":\"" ID "\",\"names\":[\"her-pod\"]}]");
+	expect_owner(&o, 0, "container.name=her-pod\nservice.name=her-pod\n");
+	expect(0, "container.name=of-root\nservice.name=of-root\n");
+}
+
+/* ---- containers that are known ---- */
+
+static const char *name_of(struct containers *c, u64 key)
+{
+	const char *name = containers_label(c, key, "container.name");
+
+	return name ? name : "";
+}
+
+#define S 1000000000ULL
+
+Test(containers, are_looked_at_again)
+{
+	struct containers c = {};
+	struct proc_cgroup_owner o = {.container_id = ID}, none = {};
+	u64 key, now = clock_ns(CLOCK_MONOTONIC);
+	char path[512];
+
+	make_root();
+	cr_assert_eq(containers_set_root(&c, root), 0);
+	cr_expect_eq(containers_see(&c, &none), 0);
+	key = containers_see(&c, &o);
+	cr_assert_neq(key, 0);
+	cr_expect_str_empty(name_of(&c, key));
+	/* The file appears: not before a second has passed. */
+	put(DOCKER, "config.v2.json", "{\"Name\":\"/first\"}");
+	containers_follow(&c, now);
+	cr_expect_str_empty(name_of(&c, key));
+	containers_follow(&c, now += 2 * S);
+	cr_expect_str_eq(name_of(&c, key), "first");
+	/* It is written anew: within five seconds. */
+	put(DOCKER, "config.v2.json", "{\"Name\":\"/second\"}");
+	containers_follow(&c, now + 4 * S);
+	cr_expect_str_eq(name_of(&c, key), "first");
+	containers_follow(&c, now += 6 * S);
+	cr_expect_str_eq(name_of(&c, key), "second");
+	/* While it is damaged, and when it is gone, the container is what it was. */
+	put(DOCKER, "config.v2.json", "{\"Na");
+	containers_follow(&c, now += 6 * S);
+	cr_expect_str_eq(name_of(&c, key), "second");
+	snprintf(path, sizeof(path), "%s/" DOCKER "/config.v2.json", root);
+	cr_assert_eq(unlink(path), 0);
+	containers_follow(&c, now += 6 * S);
+	cr_expect_str_eq(name_of(&c, key), "second");
+	cr_expect_eq(containers_see(&c, &o), key);
+	containers_deinit(&c);
+}
+
+/* A number behind the name of an LXC container is known to be one as long as there are files. */
+Test(containers, keep_the_name_when_their_folder_goes)
+{
+	struct containers c = {};
+	struct proc_cgroup_owner o = {.container_name = "web-1"};
+	u64 key, now = clock_ns(CLOCK_MONOTONIC);
+	char path[512];
+
+	make_root();
+	cr_assert_eq(containers_set_root(&c, root), 0);
+	key = containers_see(&c, &o);
+	cr_expect_str_eq(name_of(&c, key), "web-1");
+	put("var/lib/lxc/web", "config", "");
+	containers_follow(&c, now += 6 * S);
+	cr_expect_str_eq(name_of(&c, key), "web");
+	snprintf(path, sizeof(path), "%s/var/lib/lxc/web/config", root);
+	cr_assert_eq(unlink(path), 0);
+	*strrchr(path, '/') = '\0';
+	cr_assert_eq(rmdir(path), 0);
+	containers_follow(&c, now += 6 * S);
+	cr_expect_str_eq(name_of(&c, key), "web");
+	containers_deinit(&c);
+}
+
+Test(containers, are_forgotten_when_nobody_asks_and_bounded)
+{
+	struct containers c = {};
+	struct proc_cgroup_owner o = {};
+	u64 key;
+
+	make_root();
+	cr_assert_eq(containers_set_root(&c, root), 0);
+	for (u32 i = 0; i < CONTAINERS_MAX; i++) {
+		snprintf(o.container_id, sizeof(o.container_id), "%064x", i);
+		cr_assert_neq(containers_see(&c, &o), 0);
+	}
+	snprintf(o.container_id, sizeof(o.container_id), "%064x", CONTAINERS_MAX);
+	cr_expect_eq(containers_see(&c, &o), 0, "all are in use");
+	cr_expect_eq(c.left_out, 1);
+	containers_sweep(&c);
+	key = containers_see(&c, &o);
+	cr_expect_neq(key, 0);
+	cr_expect_leq(c.by_key.n, CONTAINERS_MAX);
+	for (int i = 0; i < 3; i++) {
+		containers_keep(&c, key);
+		containers_sweep(&c);
+	}
+	cr_expect_eq(c.by_key.n, 1);
+	cr_expect_eq(containers_see(&c, &o), key);
+	containers_deinit(&c);
+}
+
+/* Two owners of one id are not one container: what may be read of them differs. */
+Test(containers, are_told_apart_by_their_origin)
+{
+	struct proc_cgroup_owner all[] = {{.container_id = ID},
+					  {.container_id = ID, .nested = true},
+					  {.container_id = ID, .user = 1000},
+					  {.container_id = ID, .user = 1001},
+					  {.container_name = ID}};
+	struct containers c = {};
+
+	make_root();
+	cr_assert_eq(containers_set_root(&c, root), 0);
+	for (u32 i = 0; i < ARRAY_SIZE(all); i++) {
+		cr_assert_neq(containers_see(&c, &all[i]), 0);
+		cr_expect_eq(c.by_key.n, i + 1);
+	}
+	containers_deinit(&c);
 }
