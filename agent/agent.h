@@ -102,7 +102,7 @@ struct agent_options {
 	const struct export_options *local; /* one more, with options of its own; or NULL */
 	/* For the first two, as in export_options. */
 	bool disable_tls;
-	const char *ca, *cert, *key, *token_file, *headers;
+	const char *ca, *cert, *key, *token_file, *user_file, *headers;
 	const char *roots;     /* of files: as profile_roots_parse(); NULL: none */
 	const char *spool_dir; /* each destination has a directory in it; NULL: spool in memory */
 	u64 spool_mb;	       /* limit of each spool; 0: 64 */

@@ -16,10 +16,17 @@
 struct destinations {
 	struct export_options all[AGENT_MAX_DESTINATIONS];
 	size_t n;
-	char *urls, *collector, *token, *spools[AGENT_MAX_DESTINATIONS]; /* owned */
+	char *urls, *collector, *token, *user, *spools[AGENT_MAX_DESTINATIONS]; /* owned */
 	u32 roots;
 	u64 memory_bytes; /* limit of all spools that are kept in memory together */
 };
+
+static void forget_secret(char *s)
+{
+	if (s)
+		explicit_bzero(s, strlen(s));
+	free(s);
+}
 
 static void destinations_deinit(struct destinations *d)
 {
@@ -27,9 +34,8 @@ static void destinations_deinit(struct destinations *d)
 		free(d->spools[i]);
 	free(d->urls);
 	free(d->collector);
-	if (d->token)
-		explicit_bzero(d->token, strlen(d->token));
-	free(d->token);
+	forget_secret(d->token);
+	forget_secret(d->user);
 }
 #define _cleanup_destinations_ __attribute__((cleanup(destinations_deinit)))
 
@@ -66,6 +72,7 @@ static int add_destination(struct destinations *d, const struct agent_options *o
 		.cert = o->cert,
 		.key = o->key,
 		.token = d->token,
+		.user = d->user,
 		.headers = o->headers,
 		.roots = d->roots,
 		.spool_bytes = (o->spool_mb ? o->spool_mb : SPOOL_MB) << 20,
@@ -99,6 +106,11 @@ static int list_destinations(const struct agent_options *o, struct destinations 
 	char *save = NULL;
 	int r = o->token_file ? http_client_token(o->token_file, reterr_diag, &d->token) : 0;
 
+	if (r == 0 && o->user_file && o->token_file)
+		return diag_set(reterr_diag, -EINVAL,
+				"--export-user-file and --export-token-file exclude each other");
+	if (r == 0 && o->user_file)
+		r = http_client_token(o->user_file, reterr_diag, &d->user);
 	if (r == 0 && o->roots)
 		r = profile_roots_parse(o->roots, &d->roots, reterr_diag);
 	if (r < 0)

@@ -9,7 +9,8 @@ const struct option exporting_options[] = {
 		      "send OTLP profiles to this collector over gRPC"),
 	OPTION_STRING("export", 0, "URL,...", A, exports,
 		      "more destinations: otlp://HOST:PORT, otlp+http://HOST:PORT,\n"
-		      "pyroscope://HOST:PORT, file:PATTERN (expanded by strftime; the extension\n"
+		      "pyroscope://HOST:PORT, pyroscope+ingest://HOST:PORT (the older API, for\n"
+		      "Pyroscope before 1.0), file:PATTERN (expanded by strftime; the extension\n"
 		      "selects the format, as in culprit record)"),
 	OPTION_FLAG("disable-tls", 0, A, disable_tls, "connect to destinations without TLS"),
 	OPTION_STRING("export-ca", 0, "FILE", A, ca,
@@ -18,6 +19,8 @@ const struct option exporting_options[] = {
 	OPTION_STRING("export-key", 0, "FILE", A, key, "private key of the client certificate"),
 	OPTION_STRING("export-token-file", 0, "FILE", A, token_file,
 		      "send the token in this file as Authorization: Bearer"),
+	OPTION_STRING("export-user-file", 0, "FILE", A, user_file,
+		      "send NAME:PASSWORD in this file as Authorization: Basic"),
 	OPTION_STRING("export-headers", 0, "NAME=VALUE,...", A, headers,
 		      "additional request headers"),
 	OPTION_STRING("roots", 0, "NAME,...", A, roots,

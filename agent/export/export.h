@@ -41,12 +41,13 @@ struct export_asking {
 struct export_options {
 	/*
 	 * "otlp://HOST:PORT" (gRPC, port 4317), "otlp+http://HOST:PORT" (4318),
-	 * "pyroscope://HOST:PORT" (4040), "file:PATTERN" (strftime, local time; the extension
-	 * selects the format), "local:".
+	 * "pyroscope://HOST:PORT" (4040), "pyroscope+ingest://HOST:PORT" (4040), "file:PATTERN"
+	 * (strftime, local time; the extension selects the format), "local:".
 	 */
 	const char *url;
 	const char *ca, *cert, *key; /* PEM files, or NULL */
 	const char *token;	     /* or NULL; never logged */
+	const char *user;	     /* NAME:PASSWORD, or NULL; never logged; not with a token */
 	const char *headers;	     /* "name=value,..." or NULL; never logged */
 	const char *spool_dir;	     /* NULL: the spool is in memory only */
 	u64 spool_bytes;	     /* 0 = 64 MiB */

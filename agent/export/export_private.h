@@ -43,10 +43,11 @@ struct export_ops {
 		    struct export_result *ret);
 	size_t max_bytes; /* of a request; larger ones are split; 0: no limit */
 	bool gzip;	  /* requests are compressed */
+	bool by_resource; /* a request has the samples of one resource; encode() gets only those */
 };
 
-extern const struct export_ops export_otlp_grpc, export_otlp_http, export_pyroscope, export_file,
-	export_local;
+extern const struct export_ops export_otlp_grpc, export_otlp_http, export_pyroscope, export_ingest,
+	export_file, export_local;
 
 struct destination {
 	const struct export_ops *ops;
@@ -106,6 +107,15 @@ bool export_must_stop(const struct destination *d);
 /* Counts dropped profiles and samples by reason; the next profile reports the samples as lost. */
 void export_count_drop(struct destination *d, enum export_drop why, u64 profiles, u64 samples);
 
+/* ---- export_pyroscope.c ---- */
+
+/* The resource of a sample; 0: it has none. */
+u32 export_resource_of(const struct profile *p, size_t sample);
+/* The profile with the samples of one resource only; `samples` is memory for them. */
+struct profile export_select_resource(const struct profile *p, u32 resource, u8 *samples);
+/* service.name → service_name: all versions accept letters, digits and '_'. */
+void export_clean_label(char *name);
+
 /* ---- ask.c ---- */
 
 /*
@@ -134,6 +144,9 @@ void http_close(struct http *h);
  * body (http_answer()), and for gRPC its status (http_grpc_result()).
  */
 void http_post(struct http *h, const u8 *data, size_t n, struct export_result *ret);
+/* The same, with a query behind the URL. */
+void http_post_query(struct http *h, const char *query, const u8 *data, size_t n,
+		     struct export_result *ret);
 /* The same for a question, which gets less time. */
 void http_ask(struct http *h, const u8 *data, size_t n, struct export_result *ret);
 /* The body of the last response, borrowed until the next request. */

@@ -59,14 +59,19 @@ static char *copy_text(struct arena *a, const char *s)
 	return out ? memcpy(out, s, strlen(s) + 1) : NULL;
 }
 
-/* service.name → service_name: all versions accept letters, digits and '_'. */
+void export_clean_label(char *name)
+{
+	for (char *c = name; *c; c++)
+		if (!isalnum((u8)*c) || (c == name && isdigit((u8)*c)))
+			*c = '_';
+}
+
 static char *label_name(struct arena *a, const char *name)
 {
 	char *out = copy_text(a, name);
 
-	for (char *c = out; c && *c; c++)
-		if (!isalnum((u8)*c) || (c == out && isdigit((u8)*c)))
-			*c = '_';
+	if (out)
+		export_clean_label(out);
 	return out;
 }
 
@@ -107,15 +112,14 @@ static int add_labels(struct arena *a, Pyroscope__RawProfileSeries *s, const str
 	return r < 0 ? r : add_label(a, s, copy_text(a, "service_name"), "unknown_service");
 }
 
-static u32 resource_of(const struct profile *p, size_t sample)
+u32 export_resource_of(const struct profile *p, size_t sample)
 {
 	u32 thread = profile_sample(p, sample)->thread;
 
 	return thread < p->threads.n ? p->threads.data[thread].resource : 0;
 }
 
-/* Returns the profile with the samples of one resource only; `samples` is memory for them. */
-static struct profile select_resource(const struct profile *p, u32 resource, u8 *samples)
+struct profile export_select_resource(const struct profile *p, u32 resource, u8 *samples)
 {
 	size_t size = profile_sample_size(p);
 	struct profile view = *p;
@@ -123,7 +127,7 @@ static struct profile select_resource(const struct profile *p, u32 resource, u8 
 	view.samples = samples;
 	view.n_samples = 0;
 	for (size_t i = 0; i < p->n_samples; i++)
-		if (resource_of(p, i) == resource)
+		if (export_resource_of(p, i) == resource)
 			memcpy(samples + size * view.n_samples++, profile_sample(p, i), size);
 	return view;
 }
@@ -132,7 +136,7 @@ static int add_series(struct arena *a, Pyroscope__PushRequest *request, const st
 		      u32 resource, u8 *samples, struct diag *reterr_diag)
 {
 	static const struct profile_write_options none = {};
-	struct profile view = select_resource(p, resource, samples);
+	struct profile view = export_select_resource(p, resource, samples);
 	Pyroscope__RawProfileSeries *s = arena_alloc(a, sizeof(*s));
 	Pyroscope__RawSample *raw = arena_alloc(a, sizeof(*raw));
 	_cleanup_str_ struct str bytes = {};

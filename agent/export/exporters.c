@@ -34,7 +34,8 @@
 #define MAX_RETRY_AFTER_MS 300000
 
 static const struct export_ops *const all_ops[] = {
-	&export_otlp_grpc, &export_otlp_http, &export_pyroscope, &export_file, &export_local,
+	&export_otlp_grpc, &export_otlp_http, &export_pyroscope,
+	&export_ingest,	   &export_file,      &export_local,
 };
 
 static u64 now_ms(void)
@@ -166,9 +167,9 @@ static int encode_part(struct destination *d, const struct profile *p, size_t fi
 	u64 samples;
 	int r = d->ops->encode(d, &view, &plain, reterr_diag);
 
-	if (r < 0)
+	if (r < 0 && (r != -E2BIG || n < 2))
 		return r;
-	if (d->o.max_bytes && plain.n > d->o.max_bytes && n > 1) {
+	if (r == -E2BIG || (d->o.max_bytes && plain.n > d->o.max_bytes && n > 1)) {
 		str_deinit(&plain);
 		r = encode_part(d, p, first, n / 2, lost, kept, reterr_diag);
 		return r < 0 ? r
@@ -187,6 +188,37 @@ static int encode_part(struct destination *d, const struct profile *p, size_t fi
 	return r < 0 ? diag_set(reterr_diag, r, "cannot keep a profile of %zu bytes: %s", plain.n,
 				r == -E2BIG ? "the spool is smaller" : strerror(-r))
 		     : 0;
+}
+
+/*
+ * Encodes the samples of each resource by themselves. Each part has a quality of its own, and the
+ * first reports the losses.
+ */
+static int encode_by_resource(struct destination *d, const struct profile *p, u64 lost,
+			      struct kept *kept, struct diag *reterr_diag)
+{
+	_cleanup_free_ u8 *samples = malloc(p->n_samples * profile_sample_size(p) + 1);
+	int r = samples ? 0 : -ENOMEM;
+
+	for (u32 i = 0; i < p->resources.n && r == 0; i++) {
+		struct profile view = export_select_resource(p, i, samples);
+		u64 own_lost = kept->lost ? 0 : lost;
+
+		if (!view.n_samples)
+			continue;
+		profile_derive_quality(&view);
+		view.quality.measured = p->quality.measured;
+		view.quality.lost = own_lost;
+		r = encode_part(d, &view, 0, view.n_samples, own_lost, kept, reterr_diag);
+	}
+	return r;
+}
+
+static int encode_all(struct destination *d, const struct profile *p, u64 lost, struct kept *kept,
+		      struct diag *reterr_diag)
+{
+	return d->ops->by_resource ? encode_by_resource(d, p, lost, kept, reterr_diag)
+				   : encode_part(d, p, 0, p->n_samples, lost, kept, reterr_diag);
 }
 
 static u64 take_unreported(struct destination *d)
@@ -275,8 +307,7 @@ static void export_profile(struct destination *d, struct profile *p)
 	if (p->quality.measured)
 		view.quality.lost += take_unreported(d);
 	lost = lost_of(&view);
-	r = d->ops->take ? d->ops->take(d, &view, &diag)
-			 : encode_part(d, &view, 0, view.n_samples, lost, &kept, &diag);
+	r = d->ops->take ? d->ops->take(d, &view, &diag) : encode_all(d, &view, lost, &kept, &diag);
 	if (r < 0) {
 		u64 dropped = count_samples(p) - MIN(kept.samples, count_samples(p));
 
@@ -540,8 +571,8 @@ static void *run_sender(void *arg)
 
 static void forget_options(struct export_options *o)
 {
-	const char *strings[] = {o->url,   o->ca,      o->cert,	    o->key,
-				 o->token, o->headers, o->spool_dir};
+	const char *strings[] = {o->url,   o->ca,   o->cert,	o->key,
+				 o->token, o->user, o->headers, o->spool_dir};
 
 	for (size_t i = 0; i < ARRAY_SIZE(strings); i++)
 		free((void *)(uintptr_t)strings[i]);
@@ -549,9 +580,10 @@ static void forget_options(struct export_options *o)
 
 static int copy_options(const struct export_options *o, struct export_options *ret)
 {
-	const char *from[] = {o->url, o->ca, o->cert, o->key, o->token, o->headers, o->spool_dir};
-	const char **to[] = {&ret->url,	  &ret->ca,	 &ret->cert,	 &ret->key,
-			     &ret->token, &ret->headers, &ret->spool_dir};
+	const char *from[] = {o->url,	o->ca,	 o->cert,    o->key,
+			      o->token, o->user, o->headers, o->spool_dir};
+	const char **to[] = {&ret->url,	  &ret->ca,   &ret->cert,    &ret->key,
+			     &ret->token, &ret->user, &ret->headers, &ret->spool_dir};
 	int r = 0;
 
 	*ret = *o;
@@ -580,7 +612,7 @@ static int find_ops(struct destination *d, struct diag *reterr_diag)
 	}
 	return diag_set(reterr_diag, -EINVAL,
 			"%s: not a destination; known are otlp://HOST:PORT, otlp+http://HOST:PORT, "
-			"pyroscope://HOST:PORT, file:PATTERN",
+			"pyroscope://HOST:PORT, pyroscope+ingest://HOST:PORT, file:PATTERN",
 			d->o.url);
 }
 

@@ -20,6 +20,7 @@
 #include "agent/export/grpc_status.pb-c.h"
 #include "base/arena.h"
 #include "base/pb.h"
+#include "base/text.h"
 #include "http/http.h"
 
 #define MAX_ANSWER_BYTES ((size_t)1 << 20)
@@ -173,6 +174,21 @@ static int add_user_headers(struct http *h, const char *text, struct diag *reter
 	return r;
 }
 
+/* NAME:PASSWORD, as HTTP's basic authentication has it. */
+static int add_basic(struct http *h, const char *user)
+{
+	_cleanup_str_ struct str value = {};
+	int r;
+
+	str_puts(&value, "Basic ");
+	text_append_base64(&value, (const u8 *)user, strlen(user));
+	r = value.failed ? -ENOMEM
+			 : http_client_header(&h->headers, "Authorization", str_get(&value));
+	if (value.data)
+		explicit_bzero(value.data, value.n);
+	return r;
+}
+
 static int make_headers(struct http *h, struct diag *reterr_diag)
 {
 	const struct export_options *o = &h->d->o;
@@ -191,6 +207,8 @@ static int make_headers(struct http *h, struct diag *reterr_diag)
 		return diag_set(reterr_diag, -EINVAL, "the token has a line break in it");
 	if (r == 0)
 		r = http_client_bearer(&h->headers, o->token);
+	if (r == 0 && o->user)
+		r = add_basic(h, o->user);
 	return r < 0 ? r : add_user_headers(h, o->headers, reterr_diag);
 }
 
@@ -352,8 +370,9 @@ static void set_status(struct http *h, long status, struct export_result *ret)
 		ret->outcome = EXPORT_SENT;
 		return;
 	}
-	ret->outcome =
-		status == 429 || (status >= 502 && status <= 504) ? EXPORT_RETRY : EXPORT_REFUSED;
+	ret->outcome = status == 408 || status == 429 || (status >= 502 && status <= 504)
+			       ? EXPORT_RETRY
+			       : EXPORT_REFUSED;
 	if (curl_easy_getinfo(h->easy, CURLINFO_RETRY_AFTER, &after) == CURLE_OK && after > 0)
 		ret->retry_after_ms = (u32)MIN(after, (curl_off_t)3600) * 1000;
 	ret->unknown = status == 404 || status == 405 || status == 501;
@@ -393,6 +412,20 @@ static void post(struct http *h, const char *url, long timeout_ms, const u8 *dat
 void http_post(struct http *h, const u8 *data, size_t n, struct export_result *ret)
 {
 	post(h, h->url, timeout_of(h), data, n, ret);
+}
+
+void http_post_query(struct http *h, const char *query, const u8 *data, size_t n,
+		     struct export_result *ret)
+{
+	_cleanup_str_ struct str url = {};
+
+	str_printf(&url, "%s?%s", h->url, query);
+	if (url.failed) {
+		*ret = (struct export_result){.outcome = EXPORT_RETRY};
+		diag_set(&ret->error, -ENOMEM, "out of memory");
+		return;
+	}
+	post(h, str_get(&url), timeout_of(h), data, n, ret);
 }
 
 void http_ask(struct http *h, const u8 *data, size_t n, struct export_result *ret)

@@ -16,6 +16,8 @@ struct profile_write_options {
 	const struct profile *base; /* a diff against it, for formats that can; or NULL */
 	bool icicle;		    /* svg: the root on top */
 	bool normalize;		    /* the base is scaled to the same total */
+	/* pprof: what a sample type is called, by its name; NULL: its name */
+	const char *(*type_name)(const char *name);
 };
 
 struct profile_format {

@@ -82,13 +82,20 @@ static s64 string(struct pprof_writer *w, u32 id)
 	return text(w, profile_string(w->p, id));
 }
 
+/* The id of the type's name in the file. */
+static s64 type_name(struct pprof_writer *w, u32 name)
+{
+	return w->o->type_name ? text(w, w->o->type_name(profile_string(w->p, name)))
+			       : string(w, name);
+}
+
 static Pprof__ValueType *value_type(struct pprof_writer *w, u32 name, u32 unit)
 {
 	Pprof__ValueType *t = get(w, 1, sizeof(*t));
 
 	if (t) {
 		pprof__value_type__init(t);
-		t->type = string(w, name);
+		t->type = type_name(w, name);
 		t->unit = string(w, unit);
 	}
 	return t;
@@ -286,16 +293,31 @@ static void add_link(struct pprof_writer *w, Pprof__Sample *s, const struct prof
 	add_label(w, s, PPROF_LABEL_SPAN, span, 0);
 }
 
+/* What roots are made of, if there are to be some: other attributes of a process have no place. */
+static void add_roots(struct pprof_writer *w, Pprof__Sample *s, u32 resource)
+{
+	const struct profile_resource *r = &w->p->resources.data[resource];
+
+	for (u32 i = 0; i < r->n && w->o->tree.roots; i++) {
+		const struct profile_label *l = &w->p->labels.data[r->first + i];
+		const char *name = profile_string(w->p, l->name);
+
+		if (str_starts(name, "k8s.") || str_starts(name, "container."))
+			add_label(w, s, name, profile_string(w->p, l->value), 0);
+	}
+}
+
 static void add_labels(struct pprof_writer *w, Pprof__Sample *s, const struct profile_group *g)
 {
 	const struct profile_thread *t =
 		g->thread < w->p->threads.n ? &w->p->threads.data[g->thread] : NULL;
-	u32 n = t ? w->p->resources.data[t->attributes].n : 0;
+	u32 n = t ? w->p->resources.data[t->attributes].n + w->p->resources.data[t->resource].n : 0;
 
 	s->label = get(w, MAX_LABELS + n, sizeof(*s->label));
 	if (s->label && t) {
 		add_thread(w, s, t);
 		add_attributes(w, s, t->attributes);
+		add_roots(w, s, t->resource);
 	}
 	if (s->label && g->link)
 		add_link(w, s, &w->p->links.data[g->link]);
@@ -447,7 +469,7 @@ static void make_head(struct pprof_writer *w)
 		w->out.sample_type[w->out.n_sample_type++] =
 			value_type(w, p->types[i].name, p->types[i].unit);
 	if (p->n_types)
-		w->out.default_sample_type = string(w, p->types[type].name);
+		w->out.default_sample_type = type_name(w, p->types[type].name);
 	w->out.time_nanos = (s64)p->time_ns;
 	w->out.duration_nanos = (s64)p->duration_ns;
 	if (p->period_name)

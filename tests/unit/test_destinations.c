@@ -148,6 +148,25 @@ Test(files, a_name_without_a_time_is_replaced_as_a_whole)
 	close(reader);
 }
 
+Test(files, roots_stand_above_stacks)
+{
+	char url[96], text[256] = "";
+	struct export_options o = {.url = url, .roots = PROFILE_ROOT_PROCESS};
+	struct exporters *e;
+	FILE *f;
+
+	snprintf(url, sizeof(url), "file:/tmp/culprit-test-roots-%d.folded", getpid());
+	e = start_exporters(&o, 1);
+	cr_assert_eq(exporters_send(e, counted_profile(3, 0), false), 0);
+	exporters_destroy(e, WAIT_NS / 1000000);
+	f = fopen(url + 5, "re");
+	cr_assert(f);
+	cr_assert(fgets(text, sizeof(text), f));
+	fclose(f);
+	unlink(url + 5);
+	cr_expect_str_eq(text, "[10]app;main 3\n");
+}
+
 Test(files, the_folder_cannot_have_a_time)
 {
 	struct export_options o = {.url = "file:/tmp/%Y/app.folded"};
@@ -177,9 +196,9 @@ TestSuite(pyroscope, .init = open_sink, .fini = close_sink);
 TestSuite(otlp, .init = open_sink, .fini = close_sink);
 
 /* Sends the profile, and returns when the server has all of it. */
-static void send_to_sink(const char *scheme, struct profile *p)
+static void send_with(const struct export_options *with, const char *scheme, struct profile *p)
 {
-	struct export_options o = {};
+	struct export_options o = *with;
 	struct exporters *e;
 	char url[64];
 
@@ -188,6 +207,11 @@ static void send_to_sink(const char *scheme, struct profile *p)
 	e = start_exporters(&o, 1);
 	cr_assert_eq(exporters_send(e, p, false), 0);
 	exporters_destroy(e, WAIT_NS / 1000000);
+}
+
+static void send_to_sink(const char *scheme, struct profile *p)
+{
+	send_with(&(struct export_options){}, scheme, p);
 }
 
 static bool starts_with(const struct sink_request *r, const char *line)
@@ -302,6 +326,177 @@ Test(pyroscope, profiles_are_named_by_their_type)
 		cr_expect_str_eq(label(got->series[0], "__name__"), cases[i].name);
 		pyroscope__push_request__free_unpacked(got, NULL);
 	}
+}
+
+/* ---- Pyroscope's older API ---- */
+
+TestSuite(ingest, .init = open_sink, .fini = close_sink);
+
+static struct profile *ingested(const struct sink_request *r)
+{
+	struct profile *p = NULL;
+	struct diag d = {};
+
+	cr_assert_eq(profile_read_bytes("ingest", (const u8 *)str_get(&r->body), r->body.n, "pprof",
+					1 << 20, &p, &d),
+		     0, "%s", d.text);
+	return p;
+}
+
+Test(ingest, a_service_is_a_request_with_its_name_labels_and_times)
+{
+	static const char *const lines[] = {
+		"POST /ingest?name=unknown_service%7B%7D&from=1700000000&until=1700000001&format=pprof"
+		"&spyName=culprit&units=samples&aggregationType=sum HTTP/1.1\r\n",
+		"POST /ingest?name=cart%7Bk8s_pod_name%3Dpod-7%7D&from=1700000000&until=1700000001"
+		"&format=pprof&spyName=culprit&units=samples&aggregationType=sum HTTP/1.1\r\n",
+		"POST /ingest?name=checkout%7Bk8s_pod_name%3Dpod-7%7D&from=1700000000"
+		"&until=1700000001&format=pprof&spyName=culprit&units=samples&aggregationType=sum "
+		"HTTP/1.1\r\n",
+	};
+	static const s64 values[] = {12, 10, 11};
+
+	send_to_sink("pyroscope+ingest", profile_of_services("cpu", "nanoseconds"));
+	cr_assert_eq(sink.n, ARRAY_SIZE(lines));
+	for (size_t i = 0; i < sink.n; i++) {
+		_cleanup_profile_ struct profile *p = ingested(&sink.requests[i]);
+
+		cr_expect(starts_with(&sink.requests[i], lines[i]), "%s",
+			  str_get(&sink.requests[i].head));
+		cr_assert_eq(p->n_samples, 1);
+		cr_expect_eq(profile_sample(p, 0)->value[1], values[i]);
+		cr_expect_str_eq(profile_string(p, p->types[1].name), "cpu");
+	}
+}
+
+/* "off_cpu" has "cpu" in it, by which servers know the time on a CPU. */
+Test(ingest, types_that_servers_would_misunderstand_have_other_names)
+{
+	static const char *const types[][2] = {{"off_cpu", "waits"},
+					       {"cpu_migrations", "migrations"},
+					       {"block_io_time", "disk_time"},
+					       {"alloc_space", "alloc_space"},
+					       {"wall", "wall"}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+		_cleanup_profile_ struct profile *p = NULL;
+
+		send_to_sink("pyroscope+ingest", profile_of_services(types[i][0], "bytes"));
+		cr_assert_eq(sink.n, 3 * (i + 1));
+		p = ingested(&sink.requests[3 * i]);
+		cr_expect_str_eq(profile_string(p, p->types[1].name), types[i][1]);
+	}
+}
+
+Test(ingest, names_and_labels_keep_to_what_servers_read)
+{
+	struct profile *p = profile_create();
+	struct profile_label l[] = {
+		{string(p, "service.name"), string(p, "shop; a=b")},
+		{string(p, "x y"), string(p, "1,2}{\"3\"=4 \xc3\xa9&?")},
+		{string(p, "0"), string(p, "")},
+	};
+	struct profile_thread t = {.pid = 7};
+	u32 f, id;
+
+	profile_add_type(p, "samples", "count");
+	f = frame(p, "f", NULL, 0, FRAME_NATIVE, 0, 0);
+	cr_assert_eq(profile_add_resource(p, l, ARRAY_SIZE(l), &t.resource), 0);
+	cr_assert_eq(profile_add_thread(p, &t, &id), 0);
+	sample(p, 0, id, &f, 1, 1);
+	p->period_unit = string(p, "nanoseconds");
+	p->period = 10101010;
+	p->time_ns = 1700000000900000000;
+	p->duration_ns = 5000000000;
+	send_to_sink("pyroscope+ingest", p);
+	cr_assert_eq(sink.n, 1);
+	cr_expect(starts_with(&sink.requests[0],
+			      "POST /ingest?name=shop__a_b%7Bservice_name%3Dshop%3B%20a_b%2C_%3D%2C"
+			      "x_y%3D1_2___3__4%20%C3%A9%26%3F%7D&from=1700000000&until=1700000005"
+			      "&format=pprof&spyName=culprit&sampleRate=99&units=samples"
+			      "&aggregationType=sum HTTP/1.1\r\n"),
+		  "%s", str_get(&sink.requests[0].head));
+}
+
+Test(ingest, labels_that_have_no_room_are_left_out)
+{
+	struct profile *p = profile_create();
+	struct profile_label l[12];
+	struct profile_thread t = {.pid = 7};
+	char name[16], value[2000] = "";
+	const char *end;
+	u32 f, id;
+
+	memset(value, '%', sizeof(value) - 1);
+	for (u32 i = 0; i < ARRAY_SIZE(l); i++) {
+		snprintf(name, sizeof(name), "label%02u", i);
+		l[i] = (struct profile_label){string(p, name), string(p, i == 9 ? "short" : value)};
+	}
+	profile_add_type(p, "samples", "count");
+	f = frame(p, "f", NULL, 0, FRAME_NATIVE, 0, 0);
+	cr_assert_eq(profile_add_resource(p, l, ARRAY_SIZE(l), &t.resource), 0);
+	cr_assert_eq(profile_add_thread(p, &t, &id), 0);
+	sample(p, 0, id, &f, 1, 1);
+	send_to_sink("pyroscope+ingest", p);
+	cr_assert_eq(sink.n, 1);
+	end = strstr(str_get(&sink.requests[0].head), "\r\n");
+	cr_expect_lt(end - str_get(&sink.requests[0].head), 8192);
+	cr_expect(strstr(str_get(&sink.requests[0].head), "%2Clabel09%3Dshort%7D&"), "%s",
+		  str_get(&sink.requests[0].head));
+	cr_expect_null(strstr(str_get(&sink.requests[0].head), "label08"));
+}
+
+/* A request that has to wait is sent once, and the others are not sent again. */
+Test(ingest, a_busy_server_gets_each_request_once)
+{
+	sink.answers[0] = (struct sink_answer){.status = 200};
+	sink.answers[1] = (struct sink_answer){.status = 429};
+	sink.answers[2] = (struct sink_answer){.status = 408};
+	sink.n_answers = 3;
+	send_with(&(struct export_options){.retry_ms = 1, .user = "me:secret"}, "pyroscope+ingest",
+		  profile_of_services("cpu", "nanoseconds"));
+	cr_assert_eq(sink.n, 5);
+	for (size_t i = 0; i < sink.n; i++) {
+		static const char *const names[] = {"unknown_service", "cart", "cart", "cart",
+						    "checkout"};
+		char line[64];
+
+		snprintf(line, sizeof(line), "POST /ingest?name=%s%%7B", names[i]);
+		cr_expect(starts_with(&sink.requests[i], line), "%zu: %s", i,
+			  str_get(&sink.requests[i].head));
+		cr_expect_str_eq(sink_header(&sink.requests[i], "Authorization"),
+				 "Basic bWU6c2VjcmV0");
+	}
+}
+
+Test(ingest, a_large_profile_is_split)
+{
+	struct profile *p = profile_create();
+	u32 t;
+	s64 sum = 0;
+
+	profile_add_type(p, "samples", "count");
+	t = thread(p, "app", "app", 1, 1);
+	for (u32 i = 0; i < 40000; i++) {
+		u32 f = frame(p, "f", "/bin/x", i, FRAME_NATIVE, 0, 0);
+
+		sample(p, 0, t, &f, 1, 1);
+	}
+	send_to_sink("pyroscope+ingest", p);
+	cr_expect_eq(sink.n, 4);
+	for (size_t i = 0; i < sink.n; i++) {
+		_cleanup_profile_ struct profile *part = NULL;
+		struct diag d = {};
+
+		cr_assert_eq(
+			profile_read_bytes("ingest", (const u8 *)str_get(&sink.requests[i].body),
+					   sink.requests[i].body.n, "pprof", 64 << 20, &part, &d),
+			0, "%s", d.text);
+		cr_expect_leq(part->n_samples, 16000);
+		for (size_t k = 0; k < part->n_samples; k++)
+			sum += profile_sample(part, k)->value[0];
+	}
+	cr_expect_eq(sum, 40000);
 }
 
 #define MANY 40000
