@@ -61,49 +61,52 @@ static struct str *add_level(struct profile_head *h, enum profile_level level)
 	return name;
 }
 
-/* The first of these labels that the process has; NULL: it has none. */
-static const char *first_label(const struct profile *p, u32 resource, const char *const *names)
+/* A label of the process, or where the format tells it there, of what its thread did. */
+static const char *label_of(const struct profile *p, const struct profile_thread *t,
+			    const char *name)
 {
-	for (; *names; names++) {
-		const char *value = profile_label(p, resource, *names);
+	const char *value = profile_label(p, t->resource, name);
 
-		if (value && *value)
-			return value;
-	}
-	return NULL;
+	if (!value || !*value)
+		value = profile_label(p, t->attributes, name);
+	return value && *value ? value : NULL;
 }
 
-static void add_pod(struct profile_head *h, const struct profile *p, u32 resource)
+static void add_root(struct profile_head *h, enum profile_level level, const char *prefix,
+		     const char *value)
 {
-	static const char *const names[] = {"k8s.pod.name", "k8s.pod.uid", NULL};
-	const char *pod = first_label(p, resource, names);
 	struct str *name;
 
-	if (!pod)
+	if (!value)
 		return;
-	name = add_level(h, PROFILE_LEVEL_POD);
-	str_puts(name, PROFILE_PREFIX_POD);
-	text_append_clean(name, pod, 0);
+	name = add_level(h, level);
+	str_puts(name, prefix);
+	text_append_clean(name, value, 0);
 }
 
-static void add_container(struct profile_head *h, const struct profile *p, u32 resource)
+static void add_pod(struct profile_head *h, const struct profile *p, const struct profile_thread *t)
+{
+	const char *pod = label_of(p, t, "k8s.pod.name");
+
+	add_root(h, PROFILE_LEVEL_POD, PROFILE_PREFIX_POD,
+		 pod ? pod : label_of(p, t, "k8s.pod.uid"));
+}
+
+static void add_container(struct profile_head *h, const struct profile *p,
+			  const struct profile_thread *t)
 {
 	/* An engine's own name of a pod's container repeats the pod's name. */
-	static const char *const names[] = {"k8s.container.name", "container.name", NULL};
-	const char *container = first_label(p, resource, names);
-	const char *id = profile_label(p, resource, "container.id");
+	const char *container = label_of(p, t, "k8s.container.name");
+	const char *id = label_of(p, t, "container.id");
 	char short_id[SHORT_ID + 1];
-	struct str *name;
 
-	if (!container && id && *id) {
+	if (!container)
+		container = label_of(p, t, "container.name");
+	if (!container && id) {
 		snprintf(short_id, sizeof(short_id), "%s", id);
 		container = short_id;
 	}
-	if (!container)
-		return;
-	name = add_level(h, PROFILE_LEVEL_CONTAINER);
-	str_puts(name, PROFILE_PREFIX_CONTAINER);
-	text_append_clean(name, container, 0);
+	add_root(h, PROFILE_LEVEL_CONTAINER, PROFILE_PREFIX_CONTAINER, container);
 }
 
 static void add_process(struct profile_head *h, const struct profile *p,
@@ -138,9 +141,9 @@ void profile_head_set(struct profile_head *h, const struct profile *p, u32 threa
 	t = &p->threads.data[thread];
 	name = profile_string(p, t->thread_name);
 	if (o->roots & PROFILE_ROOT_POD)
-		add_pod(h, p, t->resource);
+		add_pod(h, p, t);
 	if (o->roots & PROFILE_ROOT_CONTAINER)
-		add_container(h, p, t->resource);
+		add_container(h, p, t);
 	if (!o->no_process || o->roots & PROFILE_ROOT_PROCESS)
 		add_process(h, p, t, o);
 	if (o->threads && *name)
