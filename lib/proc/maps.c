@@ -134,39 +134,13 @@ int proc_maps_parse_line(char *line, size_t n, struct proc_mapping *ret)
 
 struct reader {
 	int fd;	      /* borrowed */
-	u32 line;     /* number of the line that is read */
 	char *buffer; /* owned; one byte more than cap, for the NUL of a last line */
 	size_t cap;
 	size_t n;
 	bool skipping; /* skipping the rest of a line that was too long */
-	u32 flags;
-	proc_mapping_fn *fn;
+	proc_line_fn *fn;
 	void *arg;
 };
-
-static int bad_line(const struct reader *rd)
-{
-	char text[48];
-
-	snprintf(text, sizeof(text), "line %u is not a mapping", rd->line);
-	log_damage(rd->fd, text);
-	return -EINVAL;
-}
-
-static int reader_line(struct reader *rd, char *line, size_t n)
-{
-	struct cursor c = {.pos = line, .end = line + n};
-	struct proc_mapping m = {};
-
-	rd->line++;
-	if (!take_head(&c, &m))
-		return bad_line(rd);
-	if (!(rd->flags & PROC_MAPS_ALL) && !(m.prot & PROT_EXEC))
-		return 0;
-	if (parse_tail(&c, line + n, &m) < 0)
-		return bad_line(rd);
-	return rd->fn(rd->arg, &m);
-}
 
 /* Passes the complete lines of the buffer to the callback and keeps the rest. */
 static int reader_lines(struct reader *rd)
@@ -176,7 +150,7 @@ static int reader_lines(struct reader *rd)
 
 	while ((nl = memchr(pos, '\n', (size_t)(end - pos)))) {
 		if (!rd->skipping) {
-			r = reader_line(rd, pos, (size_t)(nl - pos));
+			r = rd->fn(rd->arg, pos, (size_t)(nl - pos));
 			if (r != 0)
 				return r;
 		}
@@ -202,7 +176,7 @@ static int reader_room(struct reader *rd)
 		return 0;
 	}
 	if (rd->cap >= PROC_MAX_LINE) {
-		r = reader_line(rd, rd->buffer, rd->n);
+		r = rd->fn(rd->arg, rd->buffer, rd->n);
 		rd->skipping = true;
 		rd->n = 0;
 		return r;
@@ -239,9 +213,9 @@ static int reader_run(struct reader *rd)
 	}
 }
 
-int proc_maps_read_fd(int fd, u32 flags, proc_mapping_fn *fn, void *arg)
+int proc_lines_read(int fd, proc_line_fn *fn, void *arg)
 {
-	struct reader rd = {.fd = fd, .cap = BUFFER_BYTES, .flags = flags, .fn = fn, .arg = arg};
+	struct reader rd = {.fd = fd, .cap = BUFFER_BYTES, .fn = fn, .arg = arg};
 	int r;
 
 	rd.buffer = malloc(rd.cap + 1);
@@ -250,6 +224,46 @@ int proc_maps_read_fd(int fd, u32 flags, proc_mapping_fn *fn, void *arg)
 	r = reader_run(&rd);
 	free(rd.buffer);
 	return r;
+}
+
+struct maps {
+	int fd;	  /* borrowed */
+	u32 line; /* number of the line that is read */
+	u32 flags;
+	proc_mapping_fn *fn;
+	void *arg;
+};
+
+static int bad_line(const struct maps *maps)
+{
+	char text[48];
+
+	snprintf(text, sizeof(text), "line %u is not a mapping", maps->line);
+	log_damage(maps->fd, text);
+	return -EINVAL;
+}
+
+static int maps_line(void *arg, char *line, size_t n)
+{
+	struct maps *maps = arg;
+	struct cursor c = {.pos = line, .end = line + n};
+	struct proc_mapping m = {};
+
+	maps->line++;
+	if (!take_head(&c, &m))
+		return bad_line(maps);
+	if (!(maps->flags & PROC_MAPS_ALL) && !(m.prot & PROT_EXEC))
+		return 0;
+	if (parse_tail(&c, line + n, &m) < 0)
+		return bad_line(maps);
+	return maps->fn(maps->arg, &m);
+}
+
+int proc_maps_read_fd(int fd, u32 flags, proc_mapping_fn *fn, void *arg)
+{
+	struct maps maps = {.fd = fd, .flags = flags, .fn = fn, .arg = arg};
+
+	return proc_lines_read(fd, maps_line, &maps);
 }
 
 int proc_maps_read(u32 pid, u32 flags, proc_mapping_fn *fn, void *arg)

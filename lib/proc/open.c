@@ -28,6 +28,21 @@
 #define OVERLAYFS_MAGIC 0x794c7630
 #define BTRFS_MAGIC 0x9123683e
 
+bool proc_device_type(u32 pid, u32 dev_major, u32 dev_minor, char *ret_type, size_t cap)
+{
+	_cleanup_fclose_ FILE *f = NULL;
+	_cleanup_free_ char *line = NULL;
+	bool found = false;
+	size_t line_cap = 0;
+	char name[48];
+
+	snprintf(name, sizeof(name), "/proc/%u/mountinfo", pid);
+	f = fopen(name, "re");
+	while (f && !found && getline(&line, &line_cap, f) > 0)
+		found = proc_mountinfo_type(line, dev_major, dev_minor, ret_type, cap);
+	return found;
+}
+
 /*
  * Whether this device is a FUSE file system, according to the process's mount table; a FUSE server
  * may never answer a query about the file itself. Only devices with major number 0 can be FUSE.
@@ -35,20 +50,10 @@
  */
 static bool on_fuse(u32 pid, u32 dev_major, u32 dev_minor)
 {
-	_cleanup_fclose_ FILE *f = NULL;
-	_cleanup_free_ char *line = NULL;
-	char name[48], type[64];
-	bool found = false;
-	size_t cap = 0;
+	char type[64];
 
-	if (dev_major != 0)
-		return false;
-	snprintf(name, sizeof(name), "/proc/%u/mountinfo", pid);
-	f = fopen(name, "re");
-	while (f && !found && getline(&line, &cap, f) > 0)
-		found = proc_mountinfo_type(line, dev_major, dev_minor, type, sizeof(type)) &&
-			(!strcmp(type, "fuse") || str_starts(type, "fuse."));
-	return found;
+	return dev_major == 0 && proc_device_type(pid, dev_major, dev_minor, type, sizeof(type)) &&
+	       (!strcmp(type, "fuse") || str_starts(type, "fuse."));
 }
 
 bool proc_mountinfo_type(const char *line, u32 dev_major, u32 dev_minor, char *ret_type, size_t cap)

@@ -57,6 +57,39 @@ int proc_maps_read(u32 pid, u32 flags, proc_mapping_fn *fn, void *arg);
  */
 int proc_maps_parse_line(char *line, size_t n, struct proc_mapping *ret);
 
+/* ---- /proc/PID/smaps ---- */
+
+/* What of a mapping is resident, in bytes. */
+struct proc_memory {
+	u64 start, end; /* avma */
+	u32 dev_major, dev_minor;
+	u64 rss;	    /* all that follow are parts of it */
+	u64 anonymous;	    /* also copies of a file's pages */
+	u64 anonymous_huge; /* of `anonymous`: mapped as huge pages */
+	u64 shared_huge;    /* of shared memory: mapped as huge pages */
+	u64 file_huge;	    /* of a file's pages: mapped as huge pages */
+	bool hugetlb;	    /* of hugetlbfs: what it has is no part of Rss */
+};
+
+/* Returns 0 to continue; any other value ends the iteration and becomes its result. */
+typedef int proc_memory_fn(void *arg, const struct proc_memory *m);
+
+struct proc_memory_state { /* of proc_memory_line(); starts as zeros */
+	struct proc_memory now;
+	bool any;
+};
+
+/*
+ * Calls fn for each mapping, in the order of addresses. The kernel holds a lock of the process
+ * while it counts the pages of one mapping: 5 ms for a gigabyte of small pages.
+ */
+int proc_memory_read(u32 pid, proc_memory_fn *fn, void *arg);
+/*
+ * Takes one line without its newline; line[n] must be writable. 1: *ret is the mapping that ended
+ * with the line before; 0: none has. Lines that say nothing of interest are skipped.
+ */
+int proc_memory_line(struct proc_memory_state *s, char *line, size_t n, struct proc_memory *ret);
+
 /* ---- /proc/PID/stat, status, cgroup, ns ---- */
 
 struct proc_stat {
@@ -176,6 +209,8 @@ int proc_cpus_online(int (*fn)(void *arg, u32 cpu), void *arg);
  */
 bool proc_mountinfo_type(const char *line, u32 dev_major, u32 dev_minor, char *ret_type,
 			 size_t cap);
+/* The same of the first such line of the process's file. */
+bool proc_device_type(u32 pid, u32 dev_major, u32 dev_minor, char *ret_type, size_t cap);
 
 enum proc_file_origin {
 	PROC_FILE_MAP_FILES, /* the mapped file itself, whatever is at its path now */

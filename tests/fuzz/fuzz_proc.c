@@ -23,6 +23,18 @@ static void fuzz_maps(const uint8_t *data, size_t n)
 		abort();
 }
 
+static void fuzz_memory(const char *text, size_t n)
+{
+	_cleanup_free_ char *copy = strndup(text, n);
+	struct proc_memory_state state = {};
+	struct proc_memory m = {};
+
+	for (char *line = copy, *end; line && (end = strchr(line, '\n')); line = end + 1) {
+		if (proc_memory_line(&state, line, (size_t)(end - line), &m) && m.start >= m.end)
+			abort();
+	}
+}
+
 static int ignore_cpu(void *arg, u32 cpu)
 {
 	if (cpu >= 1024)
@@ -71,6 +83,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 'o':
 		fuzz_owner(text, size - 1);
+		break;
+	case 'r':
+		fuzz_memory(text, size - 1);
 		break;
 	case 'e': {
 		static const char *const names[] = {"A", "OTEL_SERVICE_NAME"};

@@ -656,3 +656,59 @@ Test(list, has_us)
 	cr_assert_eq(proc_list(find_pid, &self), 1);
 	cr_assert_eq(proc_list(find_pid, &nobody), 0);
 }
+
+/* ---- smaps ---- */
+
+static int take_memory(struct proc_memory_state *s, const char *text, struct proc_memory *ret)
+{
+	char line[256];
+
+	cr_assert_lt(strlen(text), sizeof(line));
+	memcpy(line, text, strlen(text) + 1);
+	return proc_memory_line(s, line, strlen(text), ret);
+}
+
+Test(smaps, memory_of_a_mapping_is_complete_when_the_next_one_begins)
+{
+	struct proc_memory_state s = {};
+	struct proc_memory m = {};
+
+	cr_assert_eq(take_memory(&s, "1000-5000 rw-p 00000000 fd:01 7   /a:b Rss: 9 kB", &m), 0);
+	cr_assert_eq(take_memory(&s, "Size:                 16 kB", &m), 0);
+	cr_assert_eq(take_memory(&s, "Rss:                  12 kB", &m), 0);
+	cr_assert_eq(take_memory(&s, "Anonymous:             8 kB", &m), 0);
+	cr_assert_eq(take_memory(&s, "AnonHugePages:         4 kB", &m), 0);
+	cr_assert_eq(take_memory(&s, "ShmemPmdMapped:        2 kB", &m), 0);
+	cr_assert_eq(take_memory(&s, "FilePmdMapped:         1 kB", &m), 0);
+	cr_assert_eq(take_memory(&s, "VmFlags: rd wr mr mw me ac sd", &m), 0);
+	cr_assert_eq(take_memory(&s, "5000-9000 rw-s 00000000 00:0f 8 /dev/hugepages/ht", &m), 1);
+	cr_assert_eq(m.start, 0x1000);
+	cr_assert_eq(m.end, 0x5000);
+	cr_assert_eq(m.dev_major, 0xfd);
+	cr_assert_eq(m.dev_minor, 1);
+	cr_assert_eq(m.rss, 12 << 10);
+	cr_assert_eq(m.anonymous, 8 << 10);
+	cr_assert_eq(m.anonymous_huge, 4 << 10);
+	cr_assert_eq(m.shared_huge, 2 << 10);
+	cr_assert_eq(m.file_huge, 1 << 10);
+	cr_assert_not(m.hugetlb);
+	cr_assert_eq(take_memory(&s, "VmFlags: rd wr sh mr mw me ms ht sd", &m), 0);
+	cr_assert_eq(take_memory(&s, "9000-a000 r--p 00000000 00:00 0 ", &m), 1);
+	cr_assert(m.hugetlb);
+	cr_assert_eq(m.rss, 0);
+}
+
+static int add_memory(void *arg, const struct proc_memory *m)
+{
+	*(u64 *)arg += m->rss;
+	return 0;
+}
+
+Test(smaps, memory_of_this_process)
+{
+	u64 rss = 0;
+
+	cr_assert_eq(proc_memory_read((u32)getpid(), add_memory, &rss), 0);
+	cr_assert_gt(rss, 1 << 20);
+	cr_assert_eq(proc_memory_read(0x7fffffff, add_memory, &rss), -ESRCH);
+}
