@@ -195,12 +195,87 @@ const struct runtime_answer *runtime_answers_get(const struct runtime_answers *a
 	return id < a->answers.n ? &a->answers.data[id] : NULL;
 }
 
+struct runtime_answers *runtimes_answers(struct runtimes *r)
+{
+	return &r->answers;
+}
+
+struct runtime_answers runtimes_new_answers(const struct runtimes *r)
+{
+	return (struct runtime_answers){.arena = ARENA_INIT(runtimes_names_limit(r))};
+}
+
 struct runtime_answers runtimes_take_answers(struct runtimes *r)
 {
 	struct runtime_answers a = r->answers;
 
-	r->answers = (struct runtime_answers){.arena = ARENA_INIT(runtimes_names_limit(r))};
+	r->answers = runtimes_new_answers(r);
 	return a;
+}
+
+/* Owned by the arena; NULL stays NULL. False: no room. */
+static bool copy_text(struct arena *arena, const char *text, const char **ret)
+{
+	size_t n = text ? strlen(text) + 1 : 0;
+	char *copy = text ? arena_alloc(arena, n) : NULL;
+
+	if (copy)
+		memcpy(copy, text, n);
+	*ret = copy;
+	return !text || copy;
+}
+
+/* A hash of what the frames say. Never that of a frame by its words: these have five of them. */
+static u64 hash_frames(const struct runtime_frame *frames, u32 n, u8 kind)
+{
+	u64 h = kind;
+
+	for (u32 i = 0; i < n; i++) {
+		const struct runtime_frame *f = &frames[i];
+		u64 parts[] = {h,
+			       hash_bytes(f->function, strlen(f->function)),
+			       f->file ? hash_bytes(f->file, strlen(f->file)) : 0,
+			       (u64)f->line << 32 | f->column,
+			       f->start_line,
+			       n};
+
+		h = hash_bytes(parts, sizeof(parts));
+	}
+	return h >> 1;
+}
+
+int runtime_answers_copy(struct runtime_answers *to, const struct runtime_answers *from, u32 id,
+			 u32 *ret_id)
+{
+	const struct runtime_answer *of = runtime_answers_get(from, id);
+	u32 first = (u32)to->frames.n, new_id = (u32)to->answers.n;
+	const u64 *known;
+	int e = 0;
+	u64 h;
+
+	if (!of)
+		return -ENOENT;
+	h = hash_frames(&from->frames.data[of->first], of->n, of->kind);
+	known = map_get(&to->index, h);
+	if (known) {
+		*ret_id = (u32)*known;
+		return 0;
+	}
+	for (u32 i = 0; i < of->n && e == 0; i++) {
+		struct runtime_frame f = from->frames.data[of->first + i];
+
+		if (!copy_text(&to->arena, f.function, &f.function) ||
+		    !copy_text(&to->arena, f.file, &f.file))
+			return -ENOMEM;
+		e = vec_push(&to->frames, f);
+	}
+	if (e == 0)
+		e = vec_push(&to->answers, (struct runtime_answer){first, of->n, of->kind});
+	if (e == 0)
+		e = map_put(&to->index, h, new_id);
+	if (e == 0)
+		*ret_id = new_id;
+	return e;
 }
 
 void runtime_answers_deinit(struct runtime_answers *a)

@@ -327,3 +327,13 @@ const struct runtime_answer *runtime_answers_get(const struct runtime_answers *a
 /* Moves all answers to the caller. Ids returned so far belong to them; new ids start at 0. */
 struct runtime_answers runtimes_take_answers(struct runtimes *r);
 void runtime_answers_deinit(struct runtime_answers *a);
+/*
+ * Copies an answer of other answers, unless `to` has one that says the same. -ENOENT: there is none
+ * with the id; -ENOMEM: no memory, or `to` is full.
+ */
+int runtime_answers_copy(struct runtime_answers *to, const struct runtime_answers *from, u32 id,
+			 u32 *ret_id);
+/* The answers that runtimes_take_answers() would return. Borrowed until then. */
+struct runtime_answers *runtimes_answers(struct runtimes *r);
+/* Empty answers with room for as much as those of a period. */
+struct runtime_answers runtimes_new_answers(const struct runtimes *r);
