@@ -16,11 +16,29 @@ struct drawing {	  /* of a CPU */
 	__u64 period;	  /* mean of `left` */
 	__u64 window_ns;  /* when the current window of the budget began */
 	__u64 spent_ns;	  /* on walks in this window */
+	__u64 saved_ns;	  /* of the budget of earlier windows */
 };
 
 #define DRAWING_WINDOW_NS 10000000
 /* A CPU has less than a million faults or requests a second: then these are 1000 walks. */
 #define DRAWING_PERIOD_MAX 1024
+
+/* How many windows' budget may be saved for a later one. */
+#ifndef DRAWING_SAVED_WINDOWS
+#define DRAWING_SAVED_WINDOWS 0
+#endif
+
+static __always_inline void drawing_save(struct drawing *d, __u64 windows)
+{
+	__u64 max = DRAWING_SAVED_WINDOWS * config.budget_ns;
+
+	if (windows > DRAWING_SAVED_WINDOWS + 1)
+		windows = DRAWING_SAVED_WINDOWS + 1;
+	d->saved_ns += windows * config.budget_ns;
+	d->saved_ns -= d->spent_ns < d->saved_ns ? d->spent_ns : d->saved_ns;
+	if (d->saved_ns > max)
+		d->saved_ns = max;
+}
 
 /* A window that has kept within half of the budget halves the period. */
 static __always_inline void drawing_window(struct drawing *d)
@@ -31,6 +49,8 @@ static __always_inline void drawing_window(struct drawing *d)
 		return;
 	if (d->spent_ns * 2 < config.budget_ns * windows && d->period > 1)
 		d->period /= 2;
+	if (DRAWING_SAVED_WINDOWS)
+		drawing_save(d, windows);
 	d->spent_ns = 0;
 	d->window_ns = now;
 }
@@ -65,8 +85,9 @@ static __always_inline void drawing_spent(struct drawing *d, struct scratch *s)
 
 	note_limit(s, d->period);
 	d->spent_ns += now - s->out.sample.time_ns;
-	if (d->spent_ns <= config.budget_ns)
+	if (d->spent_ns <= config.budget_ns + d->saved_ns)
 		return;
+	d->saved_ns = 0;
 	if (d->period < DRAWING_PERIOD_MAX)
 		d->period = d->period ? 2 * d->period : 1;
 	d->spent_ns = 0;

@@ -214,14 +214,18 @@ static __always_inline __u64 entry_memory(__u64 entry, __u64 entry_bytes)
 	return entry_address(entry) & -entry_bytes;
 }
 
-/* The bytes of memory that have become resident, or were copied, between two readings. */
-static __always_inline __u64 pages_gained(const struct pages *before, const struct pages *now)
+/*
+ * The entries whose memory has become resident, or was copied, between two readings: bits of
+ * now->entries, or bit 0 for now->huge.
+ */
+static __always_inline __u32 pages_new(const struct pages *before, const struct pages *now)
 {
-	__u64 huge = entry_memory(before->huge, before->entry_bytes), page, old, n = 0;
+	__u64 huge = entry_memory(before->huge, before->entry_bytes), page, old;
+	__u32 bits = 0;
 
 	if (now->huge) {
 		page = entry_memory(now->huge, now->entry_bytes);
-		return page != NO_MEMORY && page != huge ? now->entry_bytes : 0;
+		return page != NO_MEMORY && page != huge;
 	}
 	for (__u64 i = 0; i < PAGES_WINDOW; i++) {
 		page = entry_memory(now->entries[i], now->entry_bytes);
@@ -231,7 +235,14 @@ static __always_inline __u64 pages_gained(const struct pages *before, const stru
 			old = huge + now->address + i * now->entry_bytes - before->address;
 		else
 			old = NO_MEMORY;
-		n += page != NO_MEMORY && page != old;
+		bits |= (__u32)(page != NO_MEMORY && page != old) << i;
 	}
-	return n * now->entry_bytes;
+	return bits;
+}
+_Static_assert(PAGES_WINDOW == 32, "bits of pages_new()");
+
+/* The bytes of memory that have become resident, or were copied, between two readings. */
+static __always_inline __u64 pages_gained(const struct pages *before, const struct pages *now)
+{
+	return (__u64)__builtin_popcount(pages_new(before, now)) * now->entry_bytes;
 }

@@ -22,86 +22,9 @@ struct scratch;
 static __attribute__((always_inline)) void describe_fault(struct scratch *s, void *ctx);
 static __attribute__((always_inline)) void finish_fault(struct scratch *s);
 
+#define FAULTS_BEGUN faults_begun
+#include "bpf/prog/fault.h"
 #include "bpf/prog/sample.h"
-
-#include "bpf/lib/drawing.h"
-#include "bpf/lib/pages.h"
-
-/* Faults that have begun, by thread. That of a fault that fails stays until it is the oldest. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u64);
-	__type(value, struct pages);
-} begun SEC(".maps");
-
-/* The fault that ends, or begins. */
-struct fault {
-	struct drawing drawing;
-	__u64 bytes;
-	__u64 is_major;
-	struct pages pages; /* too large for the stack */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct fault);
-} fault SEC(".maps");
-
-static __always_inline struct fault *fault_get(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&fault, &zero);
-}
-
-static __always_inline bool is_sampled(struct task_struct *task)
-{
-	return !(task_read(task, flags) & PF_KTHREAD) &&
-	       filter_pass(task, (__u32)task_read(task, tgid));
-}
-
-SEC("perf_event")
-int begin(struct bpf_perf_event_data *ctx)
-{
-	struct task_struct *task = task_current();
-	__u64 thread = bpf_get_current_pid_tgid();
-	struct fault *f = fault_get();
-	struct linear_map *m = pages_map();
-	struct mm_struct *mm;
-
-	if (!f || !m || !is_sampled(task))
-		return 0;
-	mm = task_read(task, mm);
-	if (!mm)
-		return 0;
-	if (!m->offset)
-		pages_find_map(mm, m);
-	if (!m->offset)
-		return 0;
-	pages_read(mm, m, ctx->addr, &f->pages);
-	bpf_map_update_elem(&begun, &thread, &f->pages, BPF_ANY);
-	return 0;
-}
-
-/* The bytes that the fault of the current thread at `address` has brought. */
-static __always_inline __u64 bytes_of(struct fault *f, struct task_struct *task, __u64 address)
-{
-	__u64 thread = bpf_get_current_pid_tgid(), bytes = 0;
-	struct pages *before = bpf_map_lookup_elem(&begun, &thread);
-	struct mm_struct *mm = task_read(task, mm);
-	const struct linear_map *m = pages_map();
-
-	if (m && mm && before) {
-		pages_read(mm, m, address, &f->pages);
-		bytes = pages_gained(before, &f->pages);
-	}
-	if (before)
-		bpf_map_delete_elem(&begun, &thread);
-	return bytes;
-}
 
 /* Whether the fault becomes a sample; it stands for drawing.stands_for. */
 static __always_inline bool is_drawn(struct fault *f)
@@ -144,9 +67,9 @@ static __always_inline int end(struct bpf_perf_event_data *ctx, __u64 is_major)
 	struct task_struct *task = task_current();
 	struct fault *f = fault_get();
 
-	if (!f || !is_sampled(task))
+	if (!f || !fault_is_wanted(task))
 		return 0;
-	f->bytes = bytes_of(f, task, ctx->addr);
+	f->bytes = fault_read(f, task, ctx->addr) ? pages_gained(&f->before, &f->pages) : 0;
 	f->is_major = is_major;
 	return is_drawn(f) ? sample_event(ctx, &ctx->regs, (__s64)f->drawing.stands_for) : 0;
 }
