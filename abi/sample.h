@@ -41,6 +41,8 @@ enum record_type {
 	RECORD_LATER,
 	RECORD_INTERVAL,
 	RECORD_WAKER,
+	RECORD_PAGES,
+	RECORD_MOVED,
 };
 
 /* What a thread was working for when it was sampled. */
@@ -87,6 +89,9 @@ enum wait_object_kind {
 	WAIT_OBJECT_INET6, /* likewise */
 	/* What waits is a task of a runtime, not a thread. Of user space only. */
 	WAIT_OBJECT_TASK,
+	/* Not a wait: the pages that a fault has brought. In a batch, `port` is enum
+	 * resident_note. */
+	WAIT_OBJECT_PAGES,
 };
 
 struct wait_object {
@@ -94,7 +99,8 @@ struct wait_object {
 	__u16 port;	  /* INET: the peer's; TASK: enum task */
 	__u32 owner;	  /* LOCK: the thread that held the lock when the wait began; 0: unknown */
 	__u64 address[2]; /* LOCK: avma of the lock; INET: 4 or 16 bytes;
-			   * TASK: its number, or 0 */
+			   * TASK: its number, or 0; PAGES: as `address` and `bits` of
+			   * struct record_pages, with `shift` in `owner` */
 };
 _Static_assert(sizeof(struct wait_object) == 24, "wait_object");
 
@@ -219,6 +225,32 @@ struct record_waker {
 	char comm[SAMPLE_COMM_BYTES];
 };
 _Static_assert(sizeof(struct record_waker) == 40, "record_waker");
+
+/*
+ * A fault has brought pages that are followed (abi/resident.h), and is no sample. What a sample of
+ * the source "resident" says about its pages is the same, in its `object`.
+ */
+struct record_pages {
+	__u16 type;
+	__u16 source;
+	__u32 pid;
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	__u64 address; /* avma of the first page of the window */
+	__u32 bits;    /* pages of the window that are new; not all of them are followed */
+	__u32 shift;   /* log2 of the bytes of a page: that of a huge page may be 21 */
+};
+_Static_assert(sizeof(struct record_pages) == 32, "record_pages");
+
+/* mremap() has moved the pages of a range. */
+struct record_moved {
+	__u16 type;
+	__u16 source;
+	__u32 pid;
+	__u64 time_ns;
+	__u64 from, to; /* avma */
+	__u64 bytes;
+};
+_Static_assert(sizeof(struct record_moved) == 40, "record_moved");
 
 /* Layout of the bytes of an attribute set. No attribute is split; a text may be any bytes. */
 enum attributes_form {
@@ -396,6 +428,8 @@ struct sampler_control {
 	__u32 context_n; /* processes that publish contexts, plus 1 for OBI; 0: BPF reads none */
 	__u32 no_hurry;	 /* user space reads on a timer: an exec does not wake it */
 	__u64 began_ns, ended_ns; /* what is recorded; CLOCK_MONOTONIC; 0: not yet */
+	/* Which pages are followed: those with a resident_hash() below `resident_below`. */
+	__u64 resident_seed, resident_below;
 };
 
 #define SAMPLER_MAX_SOURCES 8 /* sources of a recording */

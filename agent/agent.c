@@ -129,17 +129,40 @@ struct recording_limits agent_recording_limits(u64 limit, struct budget *budget)
 	};
 }
 
+/* Resident memory is recorded beside what else is. *ret_events is what what->events points to. */
+static int add_resident(struct recording_options *what, char **ret_events)
+{
+	const char *others = what->events		   ? what->events
+			     : what->off_cpu || what->wall ? NULL
+							   : SAMPLER_DEFAULT_EVENT;
+
+	if (!what->resident || !others)
+		return 0; /* alone, or refused */
+	if (asprintf(ret_events, "%s,%s", others, SAMPLER_RESIDENT) < 0) {
+		*ret_events = NULL;
+		return -ENOMEM;
+	}
+	what->events = *ret_events;
+	what->resident = false;
+	return 0;
+}
+
 int agent_open_recording(struct agent *a, const struct agent_options *o, struct diag *reterr_diag,
 			 struct recording **ret)
 {
 	struct recording_limits l = agent_recording_limits(agent_memory_limit(o), &a->budget);
+	_cleanup_free_ char *events = NULL;
 	struct recording_options what = o->what;
+	int r;
 
 	l.leave_files = o->no_symbols;
 	what.keep_times = true;
 	what.last_s = 0;
 	if (!what.events && !what.off_cpu && !what.wall && !what.period)
 		choose_default_events(o, &what);
+	r = add_resident(&what, &events);
+	if (r < 0)
+		return r;
 	return recording_open(&what, &l, a->identities, reterr_diag, ret);
 }
 

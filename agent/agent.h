@@ -35,6 +35,7 @@ struct recording_options {
 	bool wakers;		 /* also who ended each wait */
 	bool block_io;		 /* requests to disks, instead of `events` */
 	bool faults;		 /* page faults with their memory, instead of `events` */
+	bool resident;		 /* resident memory; with an agent beside `events` */
 	u64 hz;			 /* samples per second on each CPU; 0: the event's default */
 	u64 period;		 /* events per sample, instead of a rate; 0: none */
 	double budget;		 /* as sampler_options.budget */

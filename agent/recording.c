@@ -108,13 +108,15 @@ static const char *events_of(const struct recording_options *o)
 		return SAMPLER_FAULTS;
 	if (o->block_io)
 		return SAMPLER_BLOCK_IO;
+	if (o->resident && !o->events)
+		return SAMPLER_RESIDENT;
 	return o->events ? o->events : SAMPLER_DEFAULT_EVENT;
 }
 
 static int choose_events(struct selection *s, const struct recording_options *o, u64 clock_hz,
 			 struct diag *reterr_diag)
 {
-	bool has_waits = false;
+	bool has_waits = false, has_resident = false;
 
 	if (s->events.items.n > SAMPLER_MAX_SOURCES)
 		return diag_set(reterr_diag, -EINVAL, "at most %d events at a time",
@@ -127,7 +129,11 @@ static int choose_events(struct selection *s, const struct recording_options *o,
 					       .period = o->period,
 					       .clock_ns = o->clock_ns};
 		has_waits |= strcmp(s->event[i].name, SAMPLER_WAITS) == 0;
+		has_resident |= strcmp(s->event[i].name, SAMPLER_RESIDENT) == 0;
 	}
+	if (has_resident && o->last_s > 0)
+		return diag_set(reterr_diag, -EINVAL,
+				"resident memory is that of one moment, the end: leave --last out");
 	if (o->wakers && !has_waits)
 		return diag_set(reterr_diag, -EINVAL,
 				"--wakers tells who ends waits: add --off-cpu or --wall");
@@ -143,17 +149,19 @@ static int select_samples(struct selection *s, const struct recording_options *o
 	if (o->kernel_only && o->user_only)
 		return diag_set(reterr_diag, -EINVAL,
 				"--kernel-only and --user-only exclude each other");
-	if (o->off_cpu + o->wall + o->faults + o->block_io + (o->events != NULL) > 1)
+	if (o->off_cpu + o->wall + o->faults + o->block_io + o->resident + (o->events != NULL) > 1)
 		return diag_set(reterr_diag, -EINVAL,
-				"--event, --off-cpu, --wall, --faults and --block-io exclude each "
-				"other");
+				"--event, --off-cpu, --wall, --faults, --block-io and --resident "
+				"exclude each other");
 	if (o->off_cpu && o->hz)
 		return diag_set(reterr_diag, -EINVAL,
 				"--off-cpu follows each wait and has no rate: leave -F out");
-	if ((o->faults || o->block_io) && o->hz)
+	if ((o->faults || o->block_io || o->resident) && o->hz)
 		return diag_set(reterr_diag, -EINVAL,
 				"%s has no rate: leave -F out, or take one of N with -c N",
-				o->faults ? "--faults" : "--block-io");
+				o->faults     ? "--faults"
+				: o->block_io ? "--block-io"
+					      : "--resident");
 	if (list_init(&s->events, events_of(o)) < 0 || list_init(&s->pids, o->pids) < 0 ||
 	    list_init(&s->comms, o->comms) < 0 || list_init(&s->cgroups, o->cgroups) < 0 ||
 	    list_init(&s->uids, o->uids) < 0)

@@ -33,6 +33,9 @@ const struct option sampling_options[] = {
 		    "with --off-cpu or --wall: show above each wait who ended it"),
 	OPTION_FLAG("faults", 0, A, what.faults,
 		    "record page faults and the memory that they bring, instead of events"),
+	OPTION_FLAG("resident", 0, A, what.resident,
+		    "record who owns the memory that is resident at the end, by page faults;\n"
+		    "in agent and up beside the other events"),
 	OPTION_FLAG("block-io", 0, A, what.block_io,
 		    "record requests to disks with their time and bytes, instead of events"),
 	OPTION_U64("count", 'c', "N", A, what.period, 1, 1ULL << 40,

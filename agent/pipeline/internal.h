@@ -43,9 +43,10 @@ struct pipeline {
 	u64 tell_ns;	       /* when what goes on for long is told again */
 	struct parked *parked; /* owned: walks that wait for unwind pages */
 	u64 parked_bytes, parked_max;
-	bool has_execs;	     /* procman has learned of some while the ring was read */
-	struct tasks *tasks; /* owned; NULL: waits are not recorded */
-	bool closing;	     /* nothing is parked, because the batch is about to be taken */
+	bool has_execs;		   /* procman has learned of some while the ring was read */
+	struct tasks *tasks;	   /* owned; NULL: waits are not recorded */
+	struct resident *resident; /* owned; NULL: resident memory is not followed */
+	bool closing;		   /* nothing is parked, because the batch is about to be taken */
 	u64 given_up;
 	u64 batch_max; /* bytes of a batch; 0: no limit */
 	vec(struct waking) wakings;

@@ -14,6 +14,7 @@
 #include "agent/pipeline/later.h"
 #include "agent/pipeline/processes.h"
 #include "agent/pipeline/records.h"
+#include "agent/pipeline/resident.h"
 #include "agent/pipeline/tasks.h"
 #include "agent/pipeline/wakers.h"
 #include "base/clock.h"
@@ -228,6 +229,8 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	if (r == 0)
 		r = pipeline_tasks_create(p, o);
 	if (r == 0)
+		r = pipeline_resident_create(p, o);
+	if (r == 0)
 		r = create_procman(p, o, reterr_diag);
 	if (r == 0)
 		r = watch_parts(p);
@@ -247,6 +250,7 @@ void pipeline_destroy(struct pipeline *p)
 	deferred_drop_parked(p);
 	wakers_deinit(p);
 	pipeline_tasks_destroy(p);
+	pipeline_resident_destroy(p);
 	pipeline_give_back(p, p->batch);
 	procman_destroy(p->procman);
 	tables_destroy(p->tables);
@@ -287,6 +291,7 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	p->closing = true;
 	(void)sampler_drain(p->sampler);
 	p->closing = false;
+	resident_count(p, fresh->started_ns);
 	for (u32 i = 0; i < b->n_sources; i++)
 		b->sources[i].period = MAX(b->sources[i].period, sampler_limit(p->sampler, i));
 	sampler_new_epoch(p->sampler);
@@ -356,6 +361,7 @@ static int drain_all(struct pipeline *p)
 	if (r >= 0 && p->has_execs)
 		r = procman_drain(p->procman);
 	p->has_execs = false;
+	resident_tick(p);
 	return r;
 }
 
@@ -416,7 +422,13 @@ void pipeline_pause(struct pipeline *p, bool pause)
 
 void pipeline_stop(struct pipeline *p)
 {
+	/* So that nothing passes between the last fault and the look at what is resident. */
+	if (p->resident)
+		deferred_finish_parked(p, STOP_MAX_NS, records_count_walk);
 	sampler_stop(p->sampler);
+	if (p->resident)
+		drain_all(p);
+	resident_stop(p);
 	/* Those that are due, and late. */
 	tasks_look(p);
 	tasks_pause(p, true);
@@ -441,6 +453,7 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 	runtimes_get_stats(p->runtimes, &s.runtimes);
 	contexts_get_stats(p->contexts, &s.contexts);
 	tasks_get_stats(p, &s.tasks);
+	resident_get_stats(p, &s.resident);
 	s.counts.lost = 0;
 	for (u32 i = 0; i < p->batch->n_sources; i++) {
 		s.sampler.sources[i].counters[COUNTER_NO_ROOM] = p->no_room[i];

@@ -77,6 +77,7 @@ struct pipeline_event { /* kept only with options.keep_times */
 	u64 time_ns;
 	s64 value, bytes;
 	u32 entry;
+	u32 more; /* samples that it stands for, besides itself */
 };
 
 /* Counters of a batch. */
@@ -139,6 +140,17 @@ struct tasks_stats {
 };
 extern const struct stat_field tasks_stat_fields[];
 
+/* The ledger of resident memory, since the start. */
+struct resident_stats {
+	u64 processes, pages;	      /* that are followed now */
+	u64 one_of;		      /* one of so many pages is */
+	u64 known, walked, effective; /* of the last looks: see resident_stat_fields */
+	u64 counted;	      /* processes in the last period */
+	u64 looks, failed, late, unkept;
+	u64 ns; /* time that looks have taken */
+};
+extern const struct stat_field resident_stat_fields[];
+
 struct pipeline_stats {
 	/* Sums of all sources of this batch; `lost` is since the start. */
 	struct pipeline_counts counts;
@@ -155,6 +167,7 @@ struct pipeline_stats {
 	struct runtimes_stats runtimes;
 	struct contexts_stats contexts;
 	struct tasks_stats tasks;
+	struct resident_stats resident;
 };
 
 /*

@@ -6,6 +6,7 @@
 #include "agent/pipeline/batch.h"
 #include "agent/pipeline/later.h"
 #include "agent/pipeline/processes.h"
+#include "agent/pipeline/resident.h"
 #include "agent/pipeline/tasks.h"
 #include "agent/pipeline/wakers.h"
 #include "base/clock.h"
@@ -194,11 +195,26 @@ static u32 find_waker(struct pipeline *p, const struct record_sample *s)
 	return s->value && s->wait != SAMPLE_WAKES ? wakers_join(p, s) : 0;
 }
 
+/* Its pages are counted at the end of the period, if they are resident then. */
+static void take_fault(struct pipeline *p, const struct record_sample *s, u32 stop)
+{
+	const struct pipeline_stack *user =
+		s->user_stack ? pipeline_stack(p->batch, s->user_stack) : NULL;
+
+	if (s->user_stack)
+		count_stop(&p->batch->counts[s->source], user, stop);
+	resident_take(p, s);
+}
+
 /*
  * Counts a sample. A wait has two parts: until what it waited for happened, and then until it ran.
  */
 static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop, u32 waker)
 {
+	if (s->object.kind == WAIT_OBJECT_PAGES) {
+		take_fault(p, s, stop);
+		return;
+	}
 	if (s->wait == SAMPLE_WAKES) {
 		wakers_note(p, s);
 		return;
@@ -259,6 +275,17 @@ static void on_sample(void *arg, const struct record_sample *s)
 static void on_later(void *arg, const struct record_later *l)
 {
 	later_add(arg, l);
+}
+
+static void on_memory(void *arg, const void *record, size_t n)
+{
+	const struct record_pages *pages = record;
+	const struct record_moved *moved = record;
+
+	if (pages->type == RECORD_PAGES && n >= sizeof(*pages))
+		resident_pages(arg, pages);
+	else if (moved->type == RECORD_MOVED && n >= sizeof(*moved))
+		resident_moved(arg, moved);
 }
 
 static void on_interval(void *arg, const struct record_interval *i)
@@ -341,6 +368,8 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 	};
 	bool parked = false;
 
+	if (d->sample.object.kind == WAIT_OBJECT_PAGES)
+		resident_expect(p, &d->sample);
 	if (p->before)
 		copy_to_new_batch(p, &d->sample);
 	/* A parked walk is counted in the batch in which it arrived. */
@@ -367,4 +396,5 @@ const struct sampler_ops records_ops = {
 	.exec = on_exec,
 	.later = on_later,
 	.interval = on_interval,
+	.memory = on_memory,
 };

@@ -5,6 +5,7 @@
 
 #include "agent/pipeline/deferred.h"
 #include "agent/pipeline/processes.h"
+#include "agent/pipeline/resident.h"
 #include "agent/pipeline/tasks.h"
 #include "base/clock.h"
 
@@ -99,5 +100,6 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 		r = warm_up(p);
 	/* What it took to get here is not of the recording. */
 	tasks_begin(p);
+	resident_begin(p);
 	return r;
 }

@@ -186,7 +186,7 @@ void source_follow_cpus_perf(struct source *s, const u32 *cpus, u32 n)
 	for (size_t i = s->events.n; i-- > 0;) {
 		struct source_event *e = &s->events.data[i];
 
-		if (is_listed(cpus, n, (u32)e->cpu))
+		if (e->cpu < 0 || is_listed(cpus, n, (u32)e->cpu))
 			continue;
 		bpf_link__destroy(e->link);
 		*e = s->events.data[--s->events.n];

@@ -411,6 +411,10 @@ static int take_record(void *arg, void *data, size_t n)
 		if (n >= sizeof(struct record_interval) && s->ops.interval)
 			s->ops.interval(s->arg, data);
 		break;
+	case RECORD_PAGES:
+	case RECORD_MOVED:
+		s->ops.memory(s->arg, data, n);
+		break;
 	case RECORD_WAKER:
 		if (n >= sizeof(struct record_waker))
 			take_waker(s, data);
@@ -756,6 +760,12 @@ u64 sampler_set_hz(struct sampler *s, u64 hz)
 	if (hz && hz != s->sources[0].about.hz)
 		source_set_hz(&s->sources[0], hz);
 	return s->sources[0].about.hz;
+}
+
+void sampler_follow_pages(struct sampler *s, u64 seed, u64 below)
+{
+	s->control->resident_seed = seed;
+	s->control->resident_below = below;
 }
 
 void sampler_new_epoch(struct sampler *s)

@@ -26,6 +26,7 @@
 #define SAMPLER_WAITS "off-cpu"
 #define SAMPLER_FAULTS "fault-bytes"
 #define SAMPLER_BLOCK_IO "block-io"
+#define SAMPLER_RESIDENT "resident"
 /* The two events of a recording of armed processes, in this order: see sampler_arm(). */
 #define SAMPLER_REQUEST_CLOCK "request-clock"
 #define SAMPLER_REQUEST_WAITS "request-waits"
@@ -102,6 +103,8 @@ struct sampler_ops {
 	void (*later)(void *arg, const struct record_later *l);
 	/* What a thread of an armed process did. */
 	void (*interval)(void *arg, const struct record_interval *i);
+	/* What happened to pages: n bytes of a struct record_pages or record_moved. */
+	void (*memory)(void *arg, const void *record, size_t n);
 };
 
 struct sampler_source_stats {
@@ -169,6 +172,8 @@ void sampler_new_epoch(struct sampler *s);
 void sampler_follow_cpus(struct sampler *s, const u32 *cpus, u32 n);
 /* Opens the events: sampling starts. */
 int sampler_start(struct sampler *s, struct diag *reterr_diag);
+/* From now on the source "resident" follows pages with a resident_hash() below this. */
+void sampler_follow_pages(struct sampler *s, u64 seed, u64 below);
 /* Pauses or continues sampling. Records in the ring can still be read. */
 void sampler_pause(struct sampler *s, bool pause);
 /* Lets sources send what has been going on for long, as if it were over. */

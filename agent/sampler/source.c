@@ -258,6 +258,8 @@ void source_pause(struct source *s, bool pause)
 {
 	struct diag diag = {};
 
+	if (s->row->ops->never_pauses)
+		return;
 	s->is_paused = pause;
 	vec_foreach (&s->events, e)
 		if (e->fd >= 0)

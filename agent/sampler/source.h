@@ -101,6 +101,8 @@ struct source_ops {
 	int (*tell)(struct source *s);
 	/* What it tells then is of threads that sleep (RECORD_ASLEEP). */
 	bool tells_sleepers;
+	/* What happens during a pause counts, because the source follows a state. */
+	bool never_pauses;
 	/* These CPUs are online now. NULL: the source does not depend on CPUs. */
 	void (*follow_cpus)(struct source *s, const u32 *cpus, u32 n);
 	/* Makes attributes of the bytes that its program has gathered for an event; returns their

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "abi/resident.h"
 #include "agent/symbolize/internal.h"
 #include "agent/symbolize/making.h"
 #include "base/str.h"
@@ -527,6 +528,20 @@ static bool is_task(const struct pipeline_entry *e)
 	return e->key.object.kind == WAIT_OBJECT_TASK;
 }
 
+/* What is known of memory without a stack; NULL: it has one, or it is not memory. */
+static const char *resident_note(const struct pipeline_entry *e)
+{
+	static const char *const notes[RESIDENT_NOTES] = {
+		[RESIDENT_UNKNOWN] = "[unknown]",
+		[RESIDENT_BEFORE] = "[resident before the recording]",
+		[RESIDENT_MOVED] = "[moved by mremap]",
+	};
+	u32 note = e->key.object.port;
+
+	return e->key.object.kind == WAIT_OBJECT_PAGES && note < RESIDENT_NOTES ? notes[note]
+										: NULL;
+}
+
 static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *ret)
 {
 	size_t first;
@@ -550,6 +565,8 @@ static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *re
 		m->wait = wait_of_stack(m, first, m->wait);
 	if (is_task(e))
 		r = append_note(m, vocab_task(e->key.object.port)->note);
+	if (r == 0 && resident_note(e))
+		r = append_note(m, resident_note(e));
 	if (r < 0)
 		return r;
 	m->profile->quality.frames += m->stack.n * e->count;
@@ -652,7 +669,8 @@ static int leave_out_events(struct making *m)
 
 		if (e->time_ns < m->from_ns)
 			continue;
-		of->first_ns = of->count++ ? MIN(of->first_ns, e->time_ns) : e->time_ns;
+		of->first_ns = of->count ? MIN(of->first_ns, e->time_ns) : e->time_ns;
+		of->count += 1 + e->more;
 		of->value += e->value;
 		of->bytes += e->bytes;
 	}
@@ -713,7 +731,7 @@ static int add_samples(struct making *m)
 	for (size_t i = 0; shows_times(m) && i < b->events.n && r == 0; i++) {
 		const struct pipeline_event *e = &b->events.data[i];
 		const struct placed *at = &placed[e->entry];
-		s64 values[3] = {1, e->value, e->bytes};
+		s64 values[3] = {1 + (s64)e->more, e->value, e->bytes};
 
 		if (b->entries.data[e->entry].key.source == m->source && e->time_ns >= m->from_ns)
 			r = profile_add_linked_sample(m->profile, e->time_ns + offset, at->thread,

@@ -18,6 +18,7 @@
  *			defined: 0
  *	SAMPLE_CONCERNS	(s) tells, once the span is known, whether the stacks are walked; not
  *			defined: they are
+ *	SAMPLE_NO_CONTEXT	the span of the thread is not read; not defined: it is
  *	SAMPLE_ATTRIBUTES	(s, ctx) reads and sends the event's own attributes
  *			(bpf/context/attributes.h); not defined if the source has none
  *
@@ -194,8 +195,10 @@ static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt
 	if (config.user_stacks && mm && !(task_read(task, flags) & PF_KTHREAD)) {
 		s->out.sample.start_stack = task_read(mm, start_stack);
 		s->stop = (__u32)begin_walk(s, task, regs, tgid);
+#ifndef SAMPLE_NO_CONTEXT
 		if ((s->context || config.has_obi) && s->stop != (__u32)NO_USER_STACK)
 			context_read(s);
+#endif
 	}
 #ifdef SAMPLE_CONCERNS
 	if (!SAMPLE_CONCERNS(s)) {

@@ -25,6 +25,7 @@
 #include "request_clock.skel.h"
 #include "request_kprobe.skel.h"
 #include "request_waits.skel.h"
+#include "resident.skel.h"
 #include "sched.skel.h"
 #include "sched_kprobe.skel.h"
 #include "sleeper.skel.h"
@@ -55,6 +56,7 @@ static const struct {
 	{"request_kprobe", request_kprobe_bpf__elf_bytes},
 	{"request_waits", request_waits_bpf__elf_bytes, true},
 	{"faults", faults_bpf__elf_bytes},
+	{"resident", resident_bpf__elf_bytes},
 	{"block", block_bpf__elf_bytes},
 	{"kprobe", kprobe_bpf__elf_bytes},
 	{"uprobe", uprobe_bpf__elf_bytes, true},
