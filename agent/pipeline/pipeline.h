@@ -145,7 +145,7 @@ struct resident_stats {
 	u64 processes, pages;	      /* that are followed now */
 	u64 one_of;		      /* one of so many pages is */
 	u64 known, walked, effective; /* of the last looks: see resident_stat_fields */
-	u64 counted;	      /* processes in the last period */
+	u64 counted;		      /* processes in the last period */
 	u64 looks, failed, late, unkept;
 	u64 ns; /* time that looks have taken */
 };
