@@ -97,11 +97,6 @@ static void gathering_destroy(struct gathering *g)
 
 /* ---- threads ---- */
 
-static bool in_trace(const struct gathering *g, const u64 trace_id[2])
-{
-	return trace_id[0] == g->q.trace_id[0] && trace_id[1] == g->q.trace_id[1];
-}
-
 static u32 find_thread(const struct gathering *g, u32 tid)
 {
 	u32 i = 0;
@@ -137,7 +132,7 @@ static void find_threads_of_intervals(struct gathering *g)
 
 		if (at->now_ns > g->until_ns)
 			break;
-		if (in_trace(g, at->trace_id))
+		if (same_trace(g->q.trace_id, at->trace_id))
 			note_thread(g, at->tid, recorder_process(g->r, at->pad));
 	}
 }
@@ -166,7 +161,7 @@ static void find_threads_of_samples(struct gathering *g)
 			u32 at;
 
 			if (!is_near(g, b->events.data[i].time_ns) ||
-			    !in_trace(g, key->context.trace_id))
+			    !same_trace(g->q.trace_id, key->context.trace_id))
 				continue;
 			note_thread(g, key->tid, recorder_process_of(g->r, key->image));
 			at = find_thread(g, key->tid);
@@ -346,7 +341,7 @@ static bool belongs(const struct gathering *g, const struct pipeline_batch *b,
 	const struct pipeline_key *key = &b->entries.data[at->entry].key;
 	u32 of;
 
-	if (!is_near(g, at->time_ns) || !in_trace(g, key->context.trace_id))
+	if (!is_near(g, at->time_ns) || !same_trace(g->q.trace_id, key->context.trace_id))
 		return false;
 	of = find_thread(g, key->tid);
 	return of < g->n_threads && g->threads[of].pid == key->pid;

@@ -43,11 +43,6 @@ void history_deinit(struct history *h, struct pipeline *p)
 	free(h->ring);
 }
 
-static u64 trace_hash(const u64 trace_id[2])
-{
-	return hash_u64(trace_id[0] ^ hash_u64(trace_id[1]));
-}
-
 static void note_dropped(struct history *h, const u64 trace_id[2])
 {
 	if (!trace_id[0] && !trace_id[1])

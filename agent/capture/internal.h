@@ -74,6 +74,11 @@ void *capture_work(void *capture);
 void capture_decided(struct capture *c, const struct capture_wish *w, enum control_outcome outcome,
 		     u64 samples);
 
+static inline u64 trace_hash(const u64 trace_id[2])
+{
+	return hash_u64(trace_id[0] ^ hash_u64(trace_id[1]));
+}
+
 /* ---- history.c: the last minute ---- */
 
 struct history_batch {

@@ -21,11 +21,6 @@ void ledger_deinit(struct ledger *l)
 	vec_deinit(&l->pieces);
 }
 
-static bool in_trace(const struct ledger_request *q, const u64 trace_id[2])
-{
-	return q->trace_id[0] == trace_id[0] && q->trace_id[1] == trace_id[1];
-}
-
 /* Appends a piece if a part of it is in the request. */
 static int add_piece(struct finding *f, u64 start, u64 end, u64 span_id, u32 state)
 {
@@ -50,7 +45,8 @@ static bool is_within(u64 ns, u64 begin, u64 end)
 static int add_run(struct finding *f, const struct ledger_point *a, const struct ledger_point *b)
 {
 	const struct ledger_request *q = f->q;
-	bool before = in_trace(q, a->trace_id), after = in_trace(q, b->trace_id);
+	bool before = same_trace(q->trace_id, a->trace_id),
+	     after = same_trace(q->trace_id, b->trace_id);
 	u64 from = a->time_ns, to = b->time_ns, middle = from + (to - from) / 2;
 	int r = 0;
 
@@ -110,7 +106,7 @@ static int add_interval(struct finding *f, const struct record_interval *before,
 		begin = point_of(before, before->now_ns);
 	if (i->ran_ns)
 		r = add_runs(f, begin, &end);
-	if (r < 0 || !in_trace(f->q, i->trace_id))
+	if (r < 0 || !same_trace(f->q->trace_id, i->trace_id))
 		return r;
 	r = add_piece(f, i->left_ns, i->woken_ns, i->span_id, i->wait);
 	return r < 0 ? r : add_piece(f, i->woken_ns, i->now_ns, i->span_id, WAIT_RUNNABLE);
@@ -161,12 +157,12 @@ static bool evidence(const struct ledger_request *q, const struct ledger_thread 
 	u64 first = ~0ULL, last = 0;
 
 	for (size_t i = 0; i < t->n_intervals; i++)
-		if (in_trace(q, t->intervals[i].trace_id)) {
+		if (same_trace(q->trace_id, t->intervals[i].trace_id)) {
 			first = MIN(first, t->intervals[i].left_ns);
 			last = MAX(last, t->intervals[i].now_ns);
 		}
 	for (size_t i = 0; i < t->n_points; i++)
-		if (in_trace(q, t->points[i].trace_id)) {
+		if (same_trace(q->trace_id, t->points[i].trace_id)) {
 			first = MIN(first, t->points[i].time_ns);
 			last = MAX(last, t->points[i].time_ns);
 		}

@@ -40,6 +40,11 @@ struct ledger_thread {
 	const struct armed_thread *now;
 };
 
+static inline bool same_trace(const u64 a[2], const u64 b[2])
+{
+	return a[0] == b[0] && a[1] == b[1];
+}
+
 struct ledger_request {
 	u64 trace_id[2], span_id;
 	u64 start_ns, end_ns;

@@ -32,16 +32,6 @@ struct look {
 	bool is_extending; /* towards the begin of what was seen */
 };
 
-static u64 trace_hash(const u64 trace_id[2])
-{
-	return hash_u64(trace_id[0] ^ hash_u64(trace_id[1]));
-}
-
-static bool same_trace(const u64 a[2], const u64 b[2])
-{
-	return a[0] == b[0] && a[1] == b[1];
-}
-
 static int note_recent(struct look *l, const u64 trace_id[2])
 {
 	return trace_id[0] || trace_id[1] ? map_put(&l->recent, trace_hash(trace_id), 1) : 0;
