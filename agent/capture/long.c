@@ -58,14 +58,20 @@ static int find_recent(struct look *l)
 	return e;
 }
 
-/* An event of a trace in the part that is examined. */
+/* Whether an event is in the part that is examined, of a trace that goes on. */
+static bool is_of_interest(const struct look *l, u64 time_ns, const u64 trace_id[2])
+{
+	return time_ns >= l->from_ns && time_ns < l->until_ns && (trace_id[0] || trace_id[1]) &&
+	       map_get(&l->recent, trace_hash(trace_id));
+}
+
+/* Such an event. */
 static int note_event(struct look *l, u64 time_ns, const u64 trace_id[2], u64 span_id,
 		      const struct armed *a)
 {
 	struct seen s = {.span_id = span_id, .first_ns = time_ns};
 
-	if (!a || time_ns < l->from_ns || time_ns >= l->until_ns ||
-	    (!trace_id[0] && !trace_id[1]) || !map_get(&l->recent, trace_hash(trace_id)))
+	if (!a)
 		return 0;
 	vec_foreach (&l->seen, known)
 		if (same_trace(known->trace_id, trace_id) && !strcmp(known->service, a->service)) {
@@ -90,7 +96,7 @@ static int find_seen(struct look *l)
 	for (size_t i = history_find(h, l->from_ns); i < h->n && e == 0; i++) {
 		const struct record_interval *at = history_interval(h, i);
 
-		if (at->left_ns < l->until_ns)
+		if (is_of_interest(l, at->left_ns, at->trace_id))
 			e = note_event(l, at->left_ns, at->trace_id, at->span_id,
 				       recorder_process(l->r, at->pad));
 	}
@@ -101,8 +107,10 @@ static int find_seen(struct look *l)
 			const struct pipeline_event *at = &b->events.data[i];
 			const struct pipeline_key *key = &b->entries.data[at->entry].key;
 
-			e = note_event(l, at->time_ns, key->context.trace_id, key->context.span_id,
-				       recorder_process_of(l->r, key->image));
+			if (is_of_interest(l, at->time_ns, key->context.trace_id))
+				e = note_event(l, at->time_ns, key->context.trace_id,
+					       key->context.span_id,
+					       recorder_process_of(l->r, key->image));
 		}
 	}
 	return e;
