@@ -8,6 +8,15 @@
 
 SOURCE_SKELETON(faults)
 
+void source_follow_faults(struct source *s, struct bpf_program *begin, struct bpf_program *minor,
+			  struct bpf_program *major)
+{
+	/* The ends first, so that no fault begins that is not seen to end. */
+	s->entries[s->n_entries++] = (struct source_entry){minor, PERF_COUNT_SW_PAGE_FAULTS_MIN};
+	s->entries[s->n_entries++] = (struct source_entry){major, PERF_COUNT_SW_PAGE_FAULTS_MAJ};
+	s->entries[s->n_entries++] = (struct source_entry){begin, PERF_COUNT_SW_PAGE_FAULTS};
+}
+
 static int open_faults(struct source *s)
 {
 	struct faults_bpf *skeleton;
@@ -17,13 +26,8 @@ static int open_faults(struct source *s)
 		return r;
 	skeleton = s->skeleton;
 	s->about.bytes_type = SAMPLE_TYPE_FAULT_BYTES;
-	/* The ends first, so that no fault begins that is not seen to end. */
-	s->entries[s->n_entries++] =
-		(struct source_entry){skeleton->progs.minor, PERF_COUNT_SW_PAGE_FAULTS_MIN};
-	s->entries[s->n_entries++] =
-		(struct source_entry){skeleton->progs.sample, PERF_COUNT_SW_PAGE_FAULTS_MAJ};
-	s->entries[s->n_entries++] =
-		(struct source_entry){skeleton->progs.begin, PERF_COUNT_SW_PAGE_FAULTS};
+	source_follow_faults(s, skeleton->progs.begin, skeleton->progs.minor,
+			     skeleton->progs.sample);
 	return 0;
 }
 

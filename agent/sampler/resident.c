@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Page faults of pages that are followed: the user half of bpf/prog/resident.bpf.c. */
 #include <errno.h>
-#include <linux/perf_event.h>
 #include <string.h>
 
 #include "agent/sampler/source.h"
@@ -24,13 +23,8 @@ static int open_resident(struct source *s)
 	if (r < 0)
 		return r;
 	skeleton = s->skeleton;
-	/* The ends first, so that no fault begins that is not seen to end. */
-	s->entries[s->n_entries++] =
-		(struct source_entry){skeleton->progs.minor, PERF_COUNT_SW_PAGE_FAULTS_MIN};
-	s->entries[s->n_entries++] =
-		(struct source_entry){skeleton->progs.sample, PERF_COUNT_SW_PAGE_FAULTS_MAJ};
-	s->entries[s->n_entries++] =
-		(struct source_entry){skeleton->progs.begin, PERF_COUNT_SW_PAGE_FAULTS};
+	source_follow_faults(s, skeleton->progs.begin, skeleton->progs.minor,
+			     skeleton->progs.sample);
 	return 0;
 }
 

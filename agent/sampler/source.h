@@ -146,6 +146,10 @@ void source_set_hz(struct source *s, u64 hz);
  */
 int source_attach(struct source *s, int cpu, int fd, struct bpf_link *link);
 
+/* The entries of a source that follows page faults: at their begin, and at their ends. */
+void source_follow_faults(struct source *s, struct bpf_program *begin, struct bpf_program *minor,
+			  struct bpf_program *major);
+
 /* Whether its main program is a kprobe, for want of the tracepoint. */
 bool source_is_kprobe(const struct source *s);
 /* Attaches the programs of a source that follows the scheduler, in this order; they exist. */
