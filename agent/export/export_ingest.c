@@ -41,12 +41,6 @@ static int open_ingest(struct destination *d, struct diag *reterr_diag)
 	return http_open(d, &o, reterr_diag, (struct http **)&d->private);
 }
 
-static void close_ingest(struct destination *d)
-{
-	http_close(d->private);
-	d->private = NULL;
-}
-
 static const char *type_name(const char *name)
 {
 	static const struct {
@@ -206,7 +200,7 @@ static void send_ingest(struct destination *d, const u8 *data, size_t n, struct 
 const struct export_ops export_ingest = {
 	.scheme = "pyroscope+ingest",
 	.open = open_ingest,
-	.close = close_ingest,
+	.close = http_close,
 	.encode = encode_ingest,
 	.send = send_ingest,
 	.max_bytes = MAX_BYTES,

@@ -32,12 +32,6 @@ static int encode(struct destination *d, const struct profile *p, struct str *ou
 	return otlp_profiles_encode(p, id, out, reterr_diag);
 }
 
-static void close_http(struct destination *d)
-{
-	http_close(d->private);
-	d->private = NULL;
-}
-
 static void read_response(const u8 *data, size_t n, struct export_result *ret)
 {
 	struct diag message = {};
@@ -129,7 +123,7 @@ static void ask_grpc(struct destination *d, const u8 *data, size_t n, struct str
 const struct export_ops export_otlp_grpc = {
 	.scheme = "otlp",
 	.open = open_grpc,
-	.close = close_http,
+	.close = http_close,
 	.encode = encode,
 	.send = send_grpc,
 	.ask = ask_grpc,
@@ -175,7 +169,7 @@ static void ask_http(struct destination *d, const u8 *data, size_t n, struct str
 const struct export_ops export_otlp_http = {
 	.scheme = "otlp+http",
 	.open = open_http,
-	.close = close_http,
+	.close = http_close,
 	.encode = encode,
 	.send = send_http,
 	.ask = ask_http,

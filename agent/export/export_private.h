@@ -138,7 +138,8 @@ struct http_options {
 /* Fails if the URL is invalid or a file is missing; the diag says which. */
 int http_open(struct destination *d, const struct http_options *o, struct diag *reterr_diag,
 	      struct http **ret);
-void http_close(struct http *h);
+/* As export_ops.close, of a destination that http_open() has opened. */
+void http_close(struct destination *d);
 /*
  * Sends a request and sets *ret by the HTTP status. If that is EXPORT_SENT, the caller checks the
  * body (http_answer()), and for gRPC its status (http_grpc_result()).

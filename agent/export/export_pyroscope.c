@@ -28,12 +28,6 @@ static int open_push(struct destination *d, struct diag *reterr_diag)
 	return http_open(d, &o, reterr_diag, (struct http **)&d->private);
 }
 
-static void close_push(struct destination *d)
-{
-	http_close(d->private);
-	d->private = NULL;
-}
-
 static void send_push(struct destination *d, const u8 *data, size_t n, struct export_result *ret)
 {
 	http_post(d->private, data, n, ret);
@@ -198,7 +192,7 @@ static int encode_push(struct destination *d, const struct profile *p, struct st
 const struct export_ops export_pyroscope = {
 	.scheme = "pyroscope",
 	.open = open_push,
-	.close = close_push,
+	.close = http_close,
 	.encode = encode_push,
 	.send = send_push,
 };

@@ -275,6 +275,20 @@ static int check_pair(const struct export_options *o, struct diag *reterr_diag)
 		     : 0;
 }
 
+static void free_http(struct http *h)
+{
+	if (!h)
+		return;
+	curl_easy_cleanup(h->easy);
+	curl_slist_free_all(h->headers);
+	curl_free(h->url);
+	curl_free(h->ask_url);
+	str_deinit(&h->answer.text);
+	str_deinit(&h->grpc_message);
+	str_deinit(&h->grpc_details);
+	free(h);
+}
+
 int http_open(struct destination *d, const struct http_options *o, struct diag *reterr_diag,
 	      struct http **ret)
 {
@@ -302,25 +316,17 @@ int http_open(struct destination *d, const struct http_options *o, struct diag *
 	if (r == 0)
 		r = open_handle(h);
 	if (r < 0) {
-		http_close(h);
+		free_http(h);
 		return diag_set(reterr_diag, r, "cannot export to %s: %s", d->o.url, strerror(-r));
 	}
 	*ret = h;
 	return 0;
 }
 
-void http_close(struct http *h)
+void http_close(struct destination *d)
 {
-	if (!h)
-		return;
-	curl_easy_cleanup(h->easy);
-	curl_slist_free_all(h->headers);
-	curl_free(h->url);
-	curl_free(h->ask_url);
-	str_deinit(&h->answer.text);
-	str_deinit(&h->grpc_message);
-	str_deinit(&h->grpc_details);
-	free(h);
+	free_http(d->private);
+	d->private = NULL;
 }
 
 /* ---- one request ---- */
