@@ -44,8 +44,10 @@ void processes_see(struct pipeline *p, u32 pid, const struct procman_process *pr
 	if (proc && p->process_seen && !p->process_seen(p->arg, proc, p->runtimes))
 		what = 0;
 	map_put(&p->batch->pids, pid, what);
-	if (proc)
+	if (proc) {
+		procman_see(p->procman, proc);
 		contexts_see(p->contexts, proc);
+	}
 }
 
 /* Threads may sleep on in all runtimes that there are. */

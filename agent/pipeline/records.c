@@ -154,13 +154,15 @@ static void count_part(struct pipeline *p, const struct record_sample *s, u32 st
 	name = proc && proc->comm[0] && proc->image_ns <= s->time_ns ? proc->comm
 								     : e.key.thread_name;
 	memcpy(e.key.comm, name, strnlen(name, sizeof(e.key.comm) - 1));
-	e.key.image = proc ? proc->image : 0;
+	e.key.image = proc ? procman_image_at(proc, s->time_ns) : 0;
 	if (batch_count(p->batch, &e, &index) < 0) {
 		drop_sample(p, s->source);
 		return;
 	}
 	counts->samples++;
-	processes_see(p, s->pid, proc);
+	/* Before an exec there is nothing to be found out about the program that it begins. */
+	if (!proc || e.key.image == proc->image)
+		processes_see(p, s->pid, proc);
 	tasks_see(p, proc);
 	if (s->user_stack)
 		count_stop(counts, user, stop);

@@ -156,6 +156,7 @@ static void begin_image(struct procman *pm, struct process *p, u64 time_ns)
 	u64 before = p->pub.image;
 
 	drop_image(pm, p);
+	p->pub.seen_image = 0;
 	p->pub.image = pm->next_image++;
 	p->pub.image_ns = time_ns;
 	p->pub.start_stack = p->pub.exec_id = 0;
@@ -164,7 +165,10 @@ static void begin_image(struct procman *pm, struct process *p, u64 time_ns)
 
 void process_exec(struct procman *pm, struct process *p, const struct sideband *r)
 {
+	u64 seen = p->pub.seen_image;
+
 	begin_image(pm, p, r->time_ns);
+	p->pub.seen_image = seen;
 	process_set_comm(pm, p, r->name);
 	p->pub.kthread = false;
 	p->wants_maps = false;
@@ -475,6 +479,14 @@ static void learn_image(struct procman *pm, struct process *p, u64 start_stack, 
 	p->announce_due_ns = 0;
 	process_touch(pm, p);
 	procman_due_now(pm);
+}
+
+void procman_see(struct procman *pm, const struct procman_process *pub)
+{
+	struct procman_process *known = procman_known(pm, pub->pid);
+
+	if (known && known->image == pub->image)
+		known->seen_image = pub->image;
 }
 
 void procman_learn_image(struct procman *pm, struct procman_process *pub, u64 start_stack)

@@ -100,6 +100,7 @@ struct procman_process {
 	u64 image;	 /* the identity: see above; never 0 */
 	u64 start_ns;	 /* CLOCK_MONOTONIC of the fork; from /proc with the precision of a tick */
 	u64 image_ns;	 /* of the last exec, else of the fork */
+	u64 seen_image;	 /* the last one of procman_see(); 0: none, or an exec had no event */
 	u64 exit_ns;	 /* 0 while it lives */
 	u64 start_ticks; /* as in /proc/PID/stat; 0: unknown, the process had exited */
 	u64 start_stack; /* mm->start_stack; 0: unknown, also from an exec until it is read */
@@ -119,6 +120,12 @@ struct procman_process {
 	const struct procman_process
 		*older; /* an earlier incarnation of the pid that is not gone yet */
 };
+
+/* The image at a time since the fork. One that was not seen is taken for that which came next. */
+static inline u64 procman_image_at(const struct procman_process *p, u64 time_ns)
+{
+	return p->seen_image && time_ns < p->image_ns ? p->seen_image : p->image;
+}
 
 /* Whether it runs code of its own that can be sampled, and BPF can tell its image. */
 static inline bool procman_can_be_sampled(const struct procman_process *p)
@@ -242,6 +249,8 @@ struct procman_process *procman_find_at(struct procman *pm, u32 pid, u64 time_ns
  * process has exited.
  */
 int procman_refresh(struct procman *pm, struct procman_process *p);
+/* The caller has found out about the current image what it wants to know. */
+void procman_see(struct procman *pm, const struct procman_process *p);
 /*
  * Sets start_stack to the value in a sample of the process, taken after its last exec, when all
  * events up to the sample have been drained. Announced by the next procman_drain().
