@@ -166,6 +166,12 @@ struct armed_process {
 };
 _Static_assert(sizeof(struct armed_process) == 24, "armed_process");
 
+/* Short times of a thread, laid end to end, with points on the line: bpf/lib/line.h. */
+struct thread_line {
+	__u64 rest_ns;	/* since the last point */
+	__u64 point_ns; /* until the next one; 0: not drawn yet */
+};
+
 /* What a thread of an armed process does; the key is its id. */
 struct armed_thread {
 	__u64 start_time; /* of the thread: its tid may be another's by now */
@@ -185,12 +191,13 @@ struct armed_thread {
 	__u64 lock;   /* avma of the lock for which it waits; 0: unknown */
 	__u32 owner;  /* tid of the thread that held it when the wait began; 0: unknown */
 	__u32 own_id; /* by which its process knows it; 0: not read yet */
+	struct thread_line waits;
 	/* An interval that was not heard to end, and is sent with the next one; now 0: none. */
 	struct {
 		__u64 ran_ns, left_ns, woken_ns, now_ns;
 	} missed;
 };
-_Static_assert(sizeof(struct armed_thread) == 128, "armed_thread");
+_Static_assert(sizeof(struct armed_thread) == 144, "armed_thread");
 
 /*
  * A thread ran from ran_ns to left_ns, was blocked until woken_ns, and then waited for a CPU until

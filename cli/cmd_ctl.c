@@ -48,8 +48,9 @@ static const struct option task_options[] = {
 		      "end after so long (default 5m); 0: when it is cancelled"),
 	OPTION_STRING("period", 0, "TIME", A, period,
 		      "take a sample of a thread on a CPU so often, from 1ms (default 10ms)"),
-	OPTION_STRING("floor", 0, "TIME", A, floor,
-		      "take stacks of waits at least so long (default 100us)"),
+	OPTION_STRING(
+		"floor", 0, "TIME", A, floor,
+		"take the stack of each wait at least so long, and of shorter ones\nin proportion (default 1ms)"),
 	OPTION_STRING("only", 0, "KIND", A, only,
 		      "sample only running threads, or only waiting ones"),
 	OPTION_U64("max", 0, "N", A, max, 0, 1000000,

@@ -6,7 +6,8 @@
  * for a minute. When a server decides to keep a request, a profile is made of what belongs to it;
  * of a request that goes on for longer, a part at a time is made before its end:
  *
- *	request:wall	stacks: on a CPU, and waits of at least the floor (label `wait`)
+ *	request:wall	stacks: on a CPU, and waits (label `wait`): all from the floor on, and some
+ *			shorter ones, which stand for the others
  *	request:time	no stacks: the exact time of each span and thread by `state`
  *
  * Samples have the labels `task` and `kept` (enum control_reason), and the link of their span.

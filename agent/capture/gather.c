@@ -4,7 +4,7 @@
  * the events to be shown.
  *
  * A sample on a CPU stands for an equal part of the time that its thread ran for its span; a wait
- * for its own time.
+ * for its own time, and some short ones for the other short ones, too.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -289,14 +289,17 @@ static int make_ledger(struct gathering *g)
 	return ledger_add(&g->ledger, &g->q, t, g->n_threads);
 }
 
-/* The samples on a CPU of a thread for a span share the time that it ran for it. */
+/*
+ * What the samples of a thread for a span share: of those on a CPU the time that the thread ran for
+ * it, of waits that stand for others the time of all waits but those that stand for themselves.
+ */
 struct share {
-	u64 samples, ran_ns;
+	u64 weight, time_ns;
 };
 
-static u64 share_key(u32 tid, u64 span_id)
+static u64 share_key(u32 tid, u64 span_id, bool on_cpu)
 {
-	return hash_u64(span_id ^ hash_u64(tid));
+	return hash_u64(span_id ^ hash_u64((u64)on_cpu << 32 | tid));
 }
 
 struct shares {
@@ -304,9 +307,9 @@ struct shares {
 	vec(struct share) all;
 };
 
-static struct share *share_of(struct shares *s, u32 tid, u64 span_id)
+static struct share *share_of(struct shares *s, u32 tid, u64 span_id, bool on_cpu)
 {
-	u64 key = share_key(tid, span_id), *at = map_get(&s->index, key);
+	u64 key = share_key(tid, span_id, on_cpu), *at = map_get(&s->index, key);
 
 	if (at)
 		return &s->all.data[*at];
@@ -315,18 +318,18 @@ static struct share *share_of(struct shares *s, u32 tid, u64 span_id)
 	return &s->all.data[s->all.n - 1];
 }
 
-static int sum_runs(struct gathering *g, struct shares *s)
+static int sum_times(struct gathering *g, struct shares *s)
 {
 	for (size_t i = 0; i < g->ledger.pieces.n; i++) {
 		const struct ledger_piece *p = &g->ledger.pieces.data[i];
-		struct share *of =
-			p->state == WAIT_RUNNING ? share_of(s, p->tid, p->span_id) : NULL;
+		struct share *of;
 
-		if (p->state != WAIT_RUNNING)
+		if (p->state == CAPTURE_UNKNOWN)
 			continue;
+		of = share_of(s, p->tid, p->span_id, p->state == WAIT_RUNNING);
 		if (!of)
 			return -ENOMEM;
-		of->ran_ns += p->end_ns - p->start_ns;
+		of->time_ns += p->end_ns - p->start_ns;
 	}
 	return 0;
 }
@@ -347,6 +350,44 @@ static bool belongs(const struct gathering *g, const struct pipeline_batch *b,
 	return of < g->n_threads && g->threads[of].pid == key->pid;
 }
 
+/* The last interval of a thread that had ended by then; NULL: it is not known. */
+static const struct record_interval *interval_before(const struct gathering *g, u32 tid,
+						     u64 time_ns)
+{
+	u32 of = find_thread(g, tid);
+	size_t lo = 0, hi = of < g->n_threads ? g->threads[of].intervals.n : 0;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (g->threads[of].intervals.data[mid].now_ns <= time_ns)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo ? &g->threads[of].intervals.data[lo - 1] : NULL;
+}
+
+/* Whether a wait stands for more than itself: bpf/lib/line.h. */
+static bool stands_for_others(const struct gathering *g, const struct pipeline_key *key,
+			      const struct pipeline_event *at)
+{
+	const struct record_interval *i = interval_before(g, key->tid, at->time_ns);
+	bool is_queued = key->wait == WAIT_RUNNABLE;
+
+	return i &&
+	       (u64)at->value != (is_queued ? i->now_ns - i->woken_ns : i->woken_ns - i->left_ns);
+}
+
+/* How much of what its kind shares a sample gets; 0: it stands for itself. */
+static u64 weight_of(const struct gathering *g, const struct pipeline_key *key,
+		     const struct pipeline_event *at)
+{
+	if (is_on_cpu(key))
+		return 1;
+	return stands_for_others(g, key, at) ? (u64)MAX(at->value, 0) : 0;
+}
+
 static int count_samples(struct gathering *g, struct shares *s)
 {
 	const struct history *h = &g->r->history;
@@ -355,28 +396,34 @@ static int count_samples(struct gathering *g, struct shares *s)
 		const struct pipeline_batch *b = h->batches.data[k].b;
 
 		for (size_t i = 0; overlaps(g, b) && i < b->events.n; i++) {
-			const struct pipeline_key *key =
-				&b->entries.data[b->events.data[i].entry].key;
+			const struct pipeline_event *at = &b->events.data[i];
+			const struct pipeline_key *key = &b->entries.data[at->entry].key;
 			struct share *of;
+			u64 weight;
 
-			if (!belongs(g, b, &b->events.data[i]) || !is_on_cpu(key))
+			if (!belongs(g, b, at))
 				continue;
-			of = share_of(s, key->tid, key->context.span_id);
+			of = share_of(s, key->tid, key->context.span_id, is_on_cpu(key));
 			if (!of)
 				return -ENOMEM;
-			of->samples++;
+			weight = weight_of(g, key, at);
+			of->weight += weight;
+			if (!weight)
+				of->time_ns -= MIN(of->time_ns, (u64)MAX(at->value, 0));
 		}
 	}
 	return 0;
 }
 
 /* The part of a sample; later ones get what does not divide. */
-static s64 next_share(struct share *of)
+static s64 next_share(struct share *of, u64 weight)
 {
-	u64 part = of->samples ? of->ran_ns / of->samples : 0;
+	u64 part =
+		of->weight ? (u64)((double)of->time_ns * (double)weight / (double)of->weight) : 0;
 
-	of->ran_ns -= part;
-	of->samples -= of->samples > 0;
+	part = MIN(part, of->time_ns);
+	of->time_ns -= part;
+	of->weight -= MIN(weight, of->weight);
 	return (s64)part;
 }
 
@@ -394,15 +441,18 @@ static int take_events_of(struct gathering *g, struct history_batch *from, struc
 			.time_ns = history_realtime(&g->r->history, at->time_ns),
 			.value = MIN(at->value, (s64)(g->q.end_ns - g->begin_ns)),
 		};
+		u64 weight;
 
 		if (!belongs(g, b, at))
 			continue;
-		if (is_on_cpu(key)) {
-			struct share *of = share_of(s, key->tid, key->context.span_id);
+		weight = weight_of(g, key, at);
+		if (weight) {
+			struct share *of =
+				share_of(s, key->tid, key->context.span_id, is_on_cpu(key));
 
 			if (!of)
 				return -ENOMEM;
-			shown.value = next_share(of);
+			shown.value = next_share(of, weight);
 		}
 		e = vec_push(&part.events, shown);
 		g->samples++;
@@ -419,7 +469,7 @@ static int take_events(struct gathering *g)
 {
 	struct history *h = &g->r->history;
 	struct shares s = {};
-	int e = sum_runs(g, &s);
+	int e = sum_times(g, &s);
 
 	if (e == 0)
 		e = count_samples(g, &s);

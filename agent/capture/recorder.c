@@ -296,10 +296,26 @@ void recorder_count(const struct recorder *r, const char *service, struct contro
 
 /* ---- the pipeline ---- */
 
+/* The process that had the id then: what it did before exec may be read when it is another one. */
+static const struct armed *armed_then(const struct recorder *r, u32 pid, u64 time_ns)
+{
+	const struct armed *now = armed_of_pid(r, pid);
+
+	if (now && now->values.armed_ns <= time_ns)
+		return now;
+	for (size_t i = r->armed.n; i-- > 0;) {
+		const struct armed *a = &r->armed.data[i];
+
+		if (a->pid == pid && a->values.armed_ns <= time_ns && time_ns <= a->ended_ns)
+			return a;
+	}
+	return NULL;
+}
+
 static void on_interval(void *arg, const struct record_interval *i)
 {
 	struct recorder *r = arg;
-	struct armed *a = armed_of_pid(r, i->pid);
+	const struct armed *a = armed_then(r, i->pid, i->left_ns);
 	struct record_interval kept = *i;
 	struct service *s = a ? service_of(r, a->service) : NULL;
 

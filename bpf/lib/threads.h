@@ -9,12 +9,6 @@
 #include "bpf/lib/scratch.h"
 #include "bpf/lib/task.h"
 
-/* Short times of a thread, laid end to end, with points on the line: see sched.bpf.c. */
-struct thread_line {
-	__u64 rest_ns;	/* since the last point */
-	__u64 point_ns; /* until the next one; 0: not drawn yet */
-};
-
 #define HELD_WAITERS 4
 
 /*
@@ -128,6 +122,11 @@ static __always_inline struct span_of_time recorded(void)
 static __always_inline __u64 later(__u64 a, __u64 b)
 {
 	return a > b ? a : b;
+}
+
+static __always_inline __u64 earlier(__u64 a, __u64 b)
+{
+	return a < b ? a : b;
 }
 
 /*

@@ -3,7 +3,8 @@
  * What threads of armed processes did for their spans, from one switch to the next: when each ran,
  * was blocked, and waited for a CPU (struct record_interval). Together the intervals of a thread
  * tell the exact time of each of its spans. Waits of at least a floor are also samples with their
- * stacks; the budget of walks raises the floor.
+ * stacks, and of shorter ones some, which stand for the others (bpf/lib/line.h). The budget of
+ * walks raises the floor.
  *
  *	sched_switch    the thread leaves: on_switch notes the time and the state
  *	sched_waking    on_waking notes when what it waited for has happened, and who did it
@@ -33,6 +34,7 @@ static __attribute__((always_inline)) bool tell_interval(struct scratch *s);
 #define SAMPLE_KERNEL_STACK(s, ctx) emit_known_stack(ctx)
 #endif
 #include "bpf/lib/armed.h"
+#include "bpf/lib/line.h"
 #include "bpf/lib/threads.h"
 #include "bpf/lib/wait.h"
 #include "bpf/lib/walk_budget.h"
@@ -58,8 +60,9 @@ struct interval_times {
 /* The interval that has just ended on this CPU, and the CPU's budget. */
 struct ended {
 	struct interval_times at;
-	__u64 floor_ns; /* ~0: its wait is not walked however long it is */
-	__u32 tid;	/* 0: none */
+	__u64 floor_ns;	  /* ~0: its wait is not walked however long it is */
+	__u64 stands_for; /* its wait, in ns */
+	__u32 tid;	  /* 0: none */
 	__u32 state;
 	__u64 switched_ns; /* the CPU's last switch */
 	struct walk_budget budget;
@@ -394,7 +397,8 @@ int on_waking(__u64 *ctx)
 		return 0;
 	t->woken_ns = bpf_ktime_get_ns();
 	/* What is not walked tells no waker. */
-	if (a->flags & ARMED_OFF_CPU && t->woken_ns - t->left_ns >= a->floor_ns)
+	if (a->flags & ARMED_OFF_CPU &&
+	    t->woken_ns - t->left_ns >= earlier(a->floor_ns, t->waits.point_ns))
 		note_waker(t, ctx);
 	return 0;
 }
@@ -432,7 +436,20 @@ static __always_inline bool tell_interval(struct scratch *s)
 	s->out.sample.wait = wait;
 	send_interval(s, &e->at, s->out.sample.pid, s->out.sample.tid, wait, t->number,
 		      &s->out.sample.context);
-	return span && e->at.now_ns - e->at.left_ns >= later(e->floor_ns, e->budget.threshold_ns);
+	if (!span || e->floor_ns == ~0ULL)
+		return false;
+	e->stands_for = line_choose(&t->waits, e->at.now_ns - e->at.left_ns,
+				    later(e->floor_ns, e->budget.threshold_ns));
+	return e->stands_for;
+}
+
+/* The part of what the wait stands for that `ns` of it are. */
+static __always_inline __s64 part_of_wait(const struct ended *e, __u64 ns)
+{
+	__u64 all = e->at.now_ns - e->at.left_ns;
+
+	/* Only waits shorter than a floor of 1 s stand for others: the product fits. */
+	return (__s64)(e->stands_for == all ? ns : ns * e->stands_for / all);
 }
 
 /* Tells who ended the wait of the sample, which comes next. */
@@ -460,7 +477,8 @@ static __always_inline void finish_walk(struct scratch *s)
 
 	if (!e || !t)
 		return;
-	r->queued = (__s64)(e->at.now_ns - e->at.woken_ns);
+	r->value = part_of_wait(e, e->at.woken_ns - e->at.left_ns);
+	r->queued = part_of_wait(e, e->at.now_ns - e->at.woken_ns);
 	r->woken_ns = e->state ? e->at.woken_ns : 0;
 	wait_find_object(task_current(), r->wait, s->syscall_nr, s->first.WAIT_ARG0, &r->object);
 	object_of_lock(&r->object, t->lock, t->owner);
@@ -478,5 +496,5 @@ int sample(SAMPLE_CONTEXT *ctx)
 		return 0;
 	e->tid = 0;
 	budget_window(&e->budget, e->at.now_ns);
-	return sample_event(ctx, NULL, (__s64)(e->at.woken_ns - e->at.left_ns));
+	return sample_event(ctx, NULL, 0);
 }

@@ -10,12 +10,9 @@
  *	sched_switch    the thread is chosen again: on_switch knows how long it was runnable
  *	SCHED_RESUMED   it runs: `sample` walks its stack, which is still that of the wait
  *
- * The walks come after the wait because only then is its length known. A time of at least the CPU's
- * threshold is always in a sample. Shorter times of a thread are laid end to end, and points are
- * drawn on that line, one per threshold on average: a time on which a point falls becomes a sample
- * that stands for what is between it and the point before. So each stack's share is right on
- * average, each thread's sum is right to within a threshold, and long waits are never missing. The
- * threshold follows the time that the CPU's walks take (bpf/lib/walk_budget.h).
+ * The walks come after the wait because only then is its length known. Which times become samples
+ * is chosen by bpf/lib/line.h, with a threshold that follows the time that the CPU's walks take
+ * (bpf/lib/walk_budget.h).
  *
  * Threads that sleep for long, or when the recording ends, are sent by `asleep`.
  *
@@ -42,6 +39,7 @@ static __attribute__((always_inline)) bool wants(struct scratch *s, struct task_
 #define SAMPLE_KERNEL_STACK(s, ctx) emit_known_stack(ctx)
 #endif
 #include "bpf/lib/held.h"
+#include "bpf/lib/line.h"
 #include "bpf/lib/threads.h"
 #include "bpf/lib/wait.h"
 #include "bpf/lib/walk_budget.h"
@@ -195,36 +193,10 @@ static __always_inline void leave_cpu(struct task_struct *task, __u32 state, __u
 		find_lock(task, last);
 }
 
-/* A random number from 1 to n. */
-static __always_inline __u64 draw(__u64 n)
-{
-	return bpf_get_prandom_u32() % n + 1;
-}
-
-#define MAX_POINTS 4 /* on one wait */
-
-/* The time for which `ns`, shorter than the threshold, stands; 0: no point falls on it. */
-static __always_inline __u64 share(struct thread_line *l, __u64 ns, __u64 threshold)
-{
-	__u64 stands_for = 0;
-
-	if (!l->point_ns || l->point_ns > 2 * threshold)
-		l->point_ns = draw(2 * threshold);
-	for (int i = 0; i < MAX_POINTS && ns >= l->point_ns; i++) {
-		stands_for += l->rest_ns + l->point_ns;
-		ns -= l->point_ns;
-		l->rest_ns = 0;
-		l->point_ns = draw(2 * threshold);
-	}
-	l->rest_ns += ns;
-	l->point_ns = l->point_ns > ns ? l->point_ns - ns : 1;
-	return stands_for;
-}
-
 /* The time for which `ns` of a thread stands in a sample; 0: it is in none. */
 static __always_inline __u64 choose(const struct ended *e, struct thread_line *l, __u64 ns)
 {
-	return ns >= e->budget.threshold_ns ? ns : share(l, ns, e->budget.threshold_ns);
+	return line_choose(l, ns, e->budget.threshold_ns);
 }
 
 static __always_inline void take_cpu(struct ended *e, struct task_struct *task, __u64 now,

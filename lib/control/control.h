@@ -90,7 +90,7 @@ struct control_task {
 	char service[CONTROL_TEXT_BYTES]; /* service.name, exact */
 	u64 start_ms, end_ms;		  /* end 0: until it is cancelled */
 	u32 period_us;			  /* of samples on the CPU, at least 1,000 */
-	u32 floor_us;			  /* waits at least this long have stacks */
+	u32 floor_us;			  /* waits at least this long all have stacks */
 	bool on_cpu, off_cpu;
 };
 

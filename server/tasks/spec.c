@@ -18,7 +18,7 @@
 const struct task_spec task_defaults = {
 	.duration_ms = 300000,
 	.period_us = 10000,
-	.floor_us = 100,
+	.floor_us = 1000,
 	.on_cpu = true,
 	.off_cpu = true,
 	.max_requests = 100,
@@ -32,7 +32,7 @@ static int check_rates(const struct task_spec *s, struct diag *reterr_diag)
 				"period_us: 1000 to 1000000 (1 ms to 1 s between samples)");
 	if (s->floor_us > MAX_PERIOD_US)
 		return diag_set(reterr_diag, -EINVAL,
-				"floor_us: 0 to 1000000 (the shortest wait with a stack)");
+				"floor_us: 0 to 1000000 (shorter waits have stacks in proportion)");
 	if (!s->on_cpu && !s->off_cpu)
 		return diag_set(reterr_diag, -EINVAL, "running and waiting: at least one is true");
 	if (s->max_requests > MAX_BUDGET || s->max_per_agent > MAX_BUDGET ||

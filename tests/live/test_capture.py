@@ -261,6 +261,34 @@ def test_parts_of_a_request_sum_to_its_time(tools, keeper, load):
     assert of_wall <= sum(sums.values())
 
 
+def test_short_waits_have_stacks_in_proportion(tools, keeper):
+    """Requests that sleep for less than the floor: one in a floor of their time has a stack, which stands for all of its
+    request's sleep and no more."""
+    service = Service(tools, 2, 300, 2000, 100)
+    try:
+        keeper.arm("t1", 1000, 1000, "both")
+        requests = service.serve()
+        # Of the shortest ones nothing is seen if the switches of their sleep are hidden.
+        outcomes = keeper.keep("t1", requests, silent=len(requests) // 10)
+    finally:
+        service.end()
+    assert {kind for kind, _ in outcomes.values()} == {"kept"}
+    requests = [r for r in requests if r.trace in outcomes]
+    ledger, wall = by_trace(keeper.samples("time")), by_trace(keeper.samples("wall"))
+    short = shown = expected = 0
+    for r in requests:
+        sums = states(ledger[r.trace])
+        waits = sum(sums.values()) - sums["unknown"] - sums["running"]
+        of_wall = sum(s.value for s in wall[r.trace] if s.labels.get("wait"))
+        assert of_wall in (0, waits) or waits > 1e6, (of_wall, sums)
+        assert of_wall <= r.end - r.begin
+        if waits < 1e6:
+            short, shown, expected = short + 1, shown + (of_wall > 0), expected + waits / 1e6
+    print(f"{short} requests with short waits, {shown} have stacks of them, expected {expected:.0f}")
+    assert short > len(requests) / 2
+    assert abs(shown - expected) < 4 * expected ** 0.5 + 2
+
+
 def test_states_of_a_task(tools, keeper):
     """A service that does not run, one that runs and publishes, one that has ended, and a task that is cancelled."""
     keeper.arm("t1", 1000, 50, "both", state="absent")

@@ -48,7 +48,7 @@ def serve(keeper, others):
         os.sched_setscheduler(int(tid), os.SCHED_FIFO, os.sched_param(1)) # also on a busy machine
     try:
         if others is not None:
-            keeper.arm("bench", 1000, 50, "both")
+            keeper.arm("bench", 1000, 1000, "both")
         before, cpu = programs(keeper.p.pid), cpu_by_thread(keeper.p.pid).get("capture", 0)
         begin, steal = time.monotonic(), steal_seconds()
         requests = service.serve()
@@ -87,9 +87,10 @@ def armed():
         run = serve(keeper, programs(keeper.p.pid))
         asked = run.requests[::ONE_OF]
         # The first ones find out the names of functions, once.
-        outcomes = keep_slowly(keeper, asked[:len(asked) // 3])
+        half = len(asked) // 2
+        outcomes = keep_slowly(keeper, asked[:half])
         cpu, begin = capture_seconds(keeper.p.pid), time.monotonic()
-        outcomes += keep_slowly(keeper, asked[len(asked) // 3:])
+        outcomes += keep_slowly(keeper, asked[half:])
         cpu, took = capture_seconds(keeper.p.pid) - cpu, time.monotonic() - begin
         # The recordings go on meanwhile, and are subtracted.
         idle = capture_seconds(keeper.p.pid)
@@ -98,7 +99,7 @@ def armed():
         tasks, _ = keeper.report()
     finally:
         keeper.end()
-    return run, outcomes, int(tasks["bench"][5]), (cpu - idle) * 1000 / (len(asked) - len(asked) // 3)
+    return run, outcomes, int(tasks["bench"][5]), (cpu - idle) * 1000 / (len(asked) - half)
 
 
 def empty_ns():
@@ -125,8 +126,8 @@ def note_programs(run, empty):
 
 def capture():
     """A service (tests/tools/traced_requests) with 2,000 requests a second in four threads, each spins 100 µs, sleeps as
-    long and spins again, once with no task and once while all samples are taken at 1 kHz and all waits from 50 µs on have
-    stacks; in pairs whose order alternates, BENCH_RUNS of them. The service has a real-time priority, so that other load
+    long and spins again, once with no task and once while all samples are taken at 1 kHz and waits have stacks from 1 ms
+    on, shorter ones in proportion; in pairs whose order alternates, BENCH_RUNS of them. The service has a real-time priority, so that other load
     delays its requests as little as may be. Then one request in 500 is asked for. BPF: the run time of
     the programs that are there for the task (kernel.bpf_stats_enabled). User space: the thread that reads them, and what
     keeping takes, four requests a second. Medians, in % of one CPU."""
