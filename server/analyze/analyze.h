@@ -212,3 +212,80 @@ int analyze_add_blame(struct analyze_merged *m, const u32 *frames, size_t n, u32
 		      enum analyze_whom whom, u32 who, s64 ns);
 /* Keeps of each call, column and kind the one that it waited for longest, by call. */
 void analyze_sort_blames(struct analyze_merged *m);
+
+/*
+ * Growth (growth.c): how fast each site of a service grows, by least squares over the means of
+ * buckets of time. Slopes are sums over instances, and slopes of sites add up to that of all.
+ *
+ * An instance is a process, or what one series stands for. A new one grows while it warms up, and
+ * one that ends takes its memory with it: neither is a leak. So each instance has a slope of its
+ * own, without its first buckets, and counts as long as it is there.
+ *
+ * Residuals of memory depend on one another (a garbage collector's sawtooth, a step that stays), so
+ * the interval is that of fewer points: n (1 - r) / (1 + r), with r the correlation of residuals
+ * that follow each other.
+ */
+#define ANALYZE_GROWTH_POINTS 8 /* of an instance; with fewer it has no slope */
+
+struct analyze_rate {
+	double slope, low, high; /* per second, and its 95 % interval */
+	double sure;		 /* the lower end of its 99.9 % interval */
+	double variance, degrees;
+};
+
+/*
+ * The slope of n points by least squares; times in seconds, ascending. False with fewer than
+ * ANALYZE_GROWTH_POINTS.
+ */
+bool analyze_slope(const double *times, const double *values, size_t n, struct analyze_rate *ret);
+/* The mean of n rates that follow each other, behind which are so many samples; the same. */
+bool analyze_mean(const double *rates, size_t n, u64 samples, struct analyze_rate *ret);
+
+struct analyze_instance {
+	u32 begin, end;	 /* it lived in these buckets, half-open */
+	u32 first;	 /* its slope begins with this bucket, after its warm-up */
+	const u8 *whole; /* by bucket: it was there all the time */
+};
+
+struct analyze_cell {
+	u32 instance, site;
+	const double *values; /* by bucket: the mean of a state; else the sum */
+};
+
+struct analyze_growing {
+	double step_s;
+	u32 n_buckets, n_instances, n_sites;
+	bool over_time; /* values add up: rates are means, and not slopes */
+	const struct analyze_instance *instances;
+	const struct analyze_cell *cells; /* by instance, of each site at most once */
+	size_t n_cells;
+	const u64 *samples; /* by site; if over_time */
+};
+
+struct analyze_site {
+	u32 site;
+	struct analyze_rate rate;
+	double first, last; /* the value in the first and in the last bucket that counts */
+	double grew;	    /* share of buckets in which it was more than in the one before */
+	bool only_grows; /* it never fell from its maximum by more than noise, but grew by more */
+	bool sure; /* only_grows, or rate.sure > 0: chance is no cause, of many sites either */
+};
+
+struct analyze_growth {
+	struct analyze_site all;
+	struct analyze_site *sites; /* owned; surest first: by `sure`, then by `low` */
+	u32 n_sites;
+	u32 used;   /* instances that have a slope */
+	u32 points; /* buckets that count, of the instance with the most */
+};
+
+/* If no instance has enough points, `used` is 0 and there are no sites. -ENOMEM. */
+int analyze_growth(const struct analyze_growing *g, struct analyze_growth *ret);
+void analyze_growth_deinit(struct analyze_growth *g);
+
+/*
+ * The position, leaf first, of the frame of a stack that allocates by its own code (own.c): the
+ * innermost that is not of the kernel, an allocator, a C or C++ library, or an interpreter. Of a
+ * stack without one the innermost code, else the leaf; PROFILE_NONE of an empty stack.
+ */
+u32 analyze_own_frame(const struct profile *p, u32 stack);

@@ -62,6 +62,7 @@ extern const struct api_route api_input_routes[];	   /* input.c: ingest */
 extern const struct api_route api_control_routes[];	   /* control.c: agents ask for tasks */
 extern const struct api_route api_symbol_routes[];	   /* symbols.c: debug files */
 extern const struct api_route api_cost_routes[];	   /* cost.c */
+extern const struct api_route api_growth_routes[];	   /* growth.c */
 extern const struct api_route api_lane_routes[];	   /* lanes.c */
 extern const struct api_route api_slow_routes[];	   /* slow.c */
 extern const struct api_route api_trace_routes[];	   /* traces.c: spans */

@@ -2,15 +2,16 @@
 /*
  * Which threads the store tells apart: those that live long. A thread that is seen again after
  * LONG_NS gets the labels thread.id and process.pid, so that it has a lane of its own, and so that
- * the id of a lock's owner has a name. Threads and processes that live for a moment, of which a
- * build has thousands, stay one series for each name. Nor has a service of many series ids: they
- * would crowd out other labels (limits.c).
+ * the id of a lock's owner has a name; a process whose memory is recorded gets process.pid. Threads
+ * and processes that live for a moment, of which a build has thousands, stay one series for each
+ * name. Nor has a service of many series ids: they would crowd out other labels (limits.c).
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/vocab.h"
 #include "server/ingest/internal.h"
 
 #define LONG_NS 30000000000ULL
@@ -53,13 +54,22 @@ static bool lives_long(struct thread_times *x, u64 key, u64 time_ns)
 	return first_ns + LONG_NS <= time_ns;
 }
 
+/* Values of whole processes: the memory of one that was replaced is not that of the other. */
+static bool has_states(const struct profile *p)
+{
+	for (u32 t = 0; t < p->n_types; t++)
+		if (vocab_sample_type(profile_table_type(p, t))->adds == SAMPLE_ADDS_AT_MOMENT)
+			return true;
+	return false;
+}
+
 static bool is_told_apart(struct ingest *i, const struct profile *p, const struct profile_thread *t)
 {
 	const char *service = profile_label(p, t->resource, "service.name");
 	const u64 *n;
 	bool is;
 
-	if (!t->pid || !t->tid || !p->time_ns)
+	if (!t->pid || (!t->tid && !has_states(p)) || !p->time_ns)
 		return false;
 	service = service ? service : "";
 	pthread_mutex_lock(&i->limiter.lock);
@@ -93,7 +103,7 @@ static int add_ids(struct profile *p, struct profile_thread *t)
 	if (n)
 		memcpy(labels, p->labels.data + old->first, n * sizeof(*labels));
 	r = add_number(p, "process.pid", t->pid, &labels[n++]);
-	if (r == 0)
+	if (r == 0 && t->tid)
 		r = add_number(p, "thread.id", t->tid, &labels[n++]);
 	if (r == 0)
 		r = profile_add_resource(p, labels, n, &id);

@@ -89,5 +89,22 @@ size_t plan_states(const struct store_rows *rows, size_t first, u64 *ret_states)
 int plan_scan_slices(const struct plan *p, struct store *s, const struct store_filter *f, u32 by,
 		     int (*take)(void *arg, const struct store_rows *rows), void *arg,
 		     bool *damaged, struct diag *reterr_diag);
-/* Divides the values of such rows by the number of states that they add up. */
-void plan_take_means(struct store_rows *rows);
+/*
+ * Divides the values of such rows by the number of states that they add up, and multiplies them by
+ * the weights of their series; NULL = 1.
+ */
+void plan_take_means(struct store_rows *rows, const struct map *weights);
+
+/* ---- processes that were there for a part of the range (weights.c) ---- */
+
+#define PLAN_PID "process.pid"
+
+/*
+ * A key of the labels that the series of all processes of a service on a host share; *has_pid
+ * becomes true if this one is of a process.
+ */
+u64 plan_group(const struct plan *p, const struct store_found_series *s, bool *has_pid);
+/* The share of the filter's range that each series has, for plan_weight(); empty: all of it. */
+int plan_weigh(struct store *s, const struct query *q, const struct store_filter *f,
+	       struct map *ret, struct diag *reterr_diag);
+double plan_weight(const struct map *weights, u64 series);

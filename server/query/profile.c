@@ -126,12 +126,17 @@ static int series_thread(struct answer *a, const struct store_found_series *s, u
 static int scan_by(struct answer *a, const struct store_filter *f, u32 by, struct store_rows *ret)
 {
 	bool states = store_type_is_state(a->plan->type);
+	struct map weights = {};
 	int r = store_scan(a->store, f, STORE_BY_STACK | by | (states ? STORE_BY_SERIES : 0), 0,
 			   ret, a->diag);
 
 	a->damaged |= ret->damaged;
+	/* At one moment each process that has rows is there. */
+	if (r == 0 && states && f->to_ms - f->from_ms > 1)
+		r = plan_weigh(a->store, a->q, f, &weights, a->diag);
 	if (r == 0 && states)
-		plan_take_means(ret);
+		plan_take_means(ret, &weights);
+	map_deinit(&weights);
 	return r;
 }
 

@@ -474,7 +474,7 @@ size_t plan_states(const struct store_rows *rows, size_t first, u64 *ret_states)
 	return i;
 }
 
-void plan_take_means(struct store_rows *rows)
+void plan_take_means(struct store_rows *rows, const struct map *weights)
 {
 	u64 states;
 
@@ -483,7 +483,8 @@ void plan_take_means(struct store_rows *rows)
 		for (size_t k = i; k < end; k++) {
 			s64 *value = &rows->rows.data[k].value;
 
-			*value = llround((double)*value / (double)states);
+			*value = llround((double)*value / (double)states *
+					 plan_weight(weights, rows->rows.data[k].series));
 		}
 	}
 }

@@ -210,6 +210,58 @@ int query_lanes(struct store *s, const struct query *q, u64 column_ms, const cha
 		struct query_lanes *ret, struct diag *reterr_diag);
 void query_lanes_deinit(struct query_lanes *l);
 
+/* Who allocates: the function and line of analyze_own_frame(), whatever calls it. */
+struct query_site {
+	u32 stack;     /* of the profile: the one that gained most in the range; PROFILE_NONE: the
+			 sites that are left out */
+	u32 own;       /* position of the site's frame in it, leaf first; or PROFILE_NONE */
+	size_t chains; /* how many stacks it has */
+	u64 samples;
+};
+
+/* Whether an instance is in the reports of a bucket. */
+enum query_reported { QUERY_UNREPORTED, QUERY_IN_PART, QUERY_WHOLE };
+
+/* A process, or what series with the same labels of a process stand for. */
+struct query_instance {
+	u32 begin, end; /* the first bucket with a report, and the one after the last */
+	bool is_new;	/* others had reports before its first */
+	bool is_young;	/* several processes, each for its first moments: it has no growth */
+	bool has_ended; /* it had no report at the end of the range */
+	u8 *reported;	/* owned; enum query_reported by bucket */
+};
+
+struct query_cell {
+	u32 instance, site;
+	double *values; /* owned; by bucket: the mean of a state, else the sum */
+};
+
+struct query_growth {
+	struct profile *profile; /* owned; the stacks of sites */
+	char type[STORE_TYPE_BYTES];
+	u64 from_ms, step_ms;
+	u32 n_buckets;
+	bool states;
+	vec(struct query_site) sites;
+	vec(struct query_instance) instances;
+	vec(struct query_cell) cells;
+	double *totals;	 /* owned; by bucket */
+	size_t left_out; /* sites that are one: of a service with very many */
+	bool damaged;
+	u32 limited; /* of enum profile_limited */
+};
+
+#define QUERY_GROWTH_BUCKETS 240
+
+/*
+ * What each site has in each bucket of the range, instance by instance; whole buckets only. Buckets
+ * may become longer than step_ms, if samples are rounded to more. -EINVAL for a range of less than
+ * one bucket, or more than QUERY_GROWTH_BUCKETS.
+ */
+int query_growth(struct store *s, const struct query *q, u64 step_ms, struct query_growth *ret,
+		 struct diag *reterr_diag);
+void query_growth_deinit(struct query_growth *g);
+
 /* The number of samples that the query selects; of all types if it has none. */
 int query_count(struct store *s, const struct query *q, u64 *ret_samples, struct diag *reterr_diag);
 

@@ -98,7 +98,7 @@ void link_rows_merge(struct store_rows *rows, const char *type)
 	}
 	rows->rows.n = n;
 	if (store_type_is_state(type))
-		plan_take_means(rows);
+		plan_take_means(rows, NULL);
 }
 
 /* ---- trees ---- */

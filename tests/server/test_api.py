@@ -139,7 +139,7 @@ def test_document_is_served_and_whole(server):
     assert server.get("/api/v1/openapi.json").json() == DOCUMENT
     # The routes of the server's JSON API are those of the document.
     routed = set()
-    for name in ("page", "views", "agents", "source", "assembly", "symbols", "traces", "slow", "cost", "lanes", "tasks", "policies", "settings",
+    for name in ("page", "views", "agents", "source", "assembly", "symbols", "traces", "slow", "cost", "growth", "lanes", "tasks", "policies", "settings",
                  "analysis"):
         with open(f"{TOP}/server/api/{name}.c", encoding="utf-8") as f:
             routed |= set(re.findall(r'\{"GET", "([^"]+)"', f.read())) - {"/"}
@@ -151,7 +151,7 @@ EXAMPLES = {"query": '{env="prod"}', "type": CPU, "also": CPU, "stacks": 'fn="wo
             "step": "1000", "group_by": "env", "limit": "2", "column": "60000", "row": "30000", "format": "folded",
             "max_nodes": "100", "max_stacks": "100", "file": "/main.c", "function": "main", "build_id": "00",
             "service": "shop", "endpoint": "GET /buy", "min_ms": "1", "max_ms": "1000", "status": "ok",
-            "slow": "90", "by": "function", "middle_from": "10", "middle_to": "60", "trace": "0af7651916cd43dd8448eb211c80319c", "span": "b7ad6b7169203331"}
+            "slow": "90", "by": "function", "middle_from": "10", "middle_to": "60", "warmup": "60", "trace": "0af7651916cd43dd8448eb211c80319c", "span": "b7ad6b7169203331"}
 
 
 # test_symbols.py, test_traces.py and test_tasks.py call the routes with a variable part.
