@@ -115,7 +115,7 @@ export async function openUrl(url, { hash = "", width = 1280, height = 720, dark
       wrong.push(`request: ${r.url()}`);
   });
   await page.goto(url + hash);
-  await page.waitForSelector(":is(canvas, .boot, .nothing:not(.loading), .sandwich, .token, .services-page, .traces-page, .table-alone .functions):visible");
+  await page.waitForSelector(":is(canvas, .boot, .nothing:not(.loading), .sandwich, .token, .services-page, .traces-page, .growth, .table-alone .functions):visible");
   return new Page(page, context, wrong);
 }
 

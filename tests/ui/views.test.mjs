@@ -395,7 +395,7 @@ it("agents: none yet, and how to have one", async () => {
 
 it("keyboard and phone: every view by its number, readable on a small screen, dark", async () => {
   const p = await see(RANGE, { width: 390, height: 800, touch: true, dark: true });
-  for (const [key, selector] of [["2", ".services-page"], ["3", ".two-charts"], ["4", ".traces-page"], ["5", ".tasks-page"], ["6", "text=No agents yet"], ["7", ".files"], ["1", ".timeline"]]) {
+  for (const [key, selector] of [["2", ".services-page"], ["3", ".two-charts"], ["4", ".traces-page"], ["5", ".tasks-page"], ["6", "text=No agents yet"], ["7", ".files"], ["8", ".growth-none"], ["1", ".timeline"]]) {
     await p.key(key);
     await p.page.waitForSelector(selector);
     const wide = await p.page.evaluate(() => document.documentElement.scrollWidth);

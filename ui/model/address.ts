@@ -13,7 +13,7 @@ import { NO_REQUEST, PERCENTILES, SHOWN, STATUSES } from "./traces.ts";
 import type { RequestState } from "./traces.ts";
 import type { Range } from "./times.ts";
 
-export const VIEWS = ["flame", "services", "compare", "traces", "tasks", "agents", "files"] as const;
+export const VIEWS = ["flame", "services", "compare", "traces", "tasks", "agents", "files", "growth"] as const;
 export type ViewName = (typeof VIEWS)[number];
 
 export const CHARTS = ["bars", "threads", "heat"] as const;

@@ -23,8 +23,12 @@ export function wilson(k: number, n: number): [number, number] {
 }
 
 function perValue(meta: Meta, samples: number, total: number): number {
-  if (countsSamples(valueType(meta.type, meta.unit)))
+  const type = valueType(meta.type, meta.unit);
+  if (countsSamples(type))
     return 1;
+  // A state has as many samples as reports, which say nothing of how exact it is.
+  if (type.adds === "at_moment")
+    return 0;
   return samples > 0 && total > 0 ? samples / total : 0;
 }
 

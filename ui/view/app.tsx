@@ -388,7 +388,8 @@ export function App(p: Props): preact.JSX.Element {
     ? matchedWeight(matches, weights, 0, weights.total[0]!) / weights.total[0]! : 0;
   const nth = matches && match >= 0 ? matches.top.indexOf(match) + 1 : 0;
   const k = samplesPerValue(meta, profile.tree);
-  const samples = k > 0 ? profile.tree.total[0]! * k : meta.quality.samples;
+  // Of a state it is the number of reports.
+  const samples = k > 0 ? profile.tree.total[0]! * k : valueType(meta.type, meta.unit).adds === "at_moment" ? -1 : meta.quality.samples;
 
   const spoken = focus < 0 ? "" : [
     nodeName(profile, tree, focus), `level ${tree.depth[focus]}`,

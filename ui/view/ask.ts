@@ -9,6 +9,8 @@ import type { Analysis } from "../model/analysis.ts";
 import { compareProfiles } from "../model/compare.ts";
 import { readFactors } from "../model/cost.ts";
 import type { Factors } from "../model/cost.ts";
+import { growthType, readGrowth } from "../model/growth.ts";
+import type { Growth } from "../model/growth.ts";
 import { readTimes } from "../model/kept.ts";
 import { parseBody } from "../model/payload.ts";
 import { bars, heatSteps, knownMs, readFirst, readHeat, readLines, readNames, shares, sortTypes } from "../model/series.ts";
@@ -41,6 +43,7 @@ import type { Waits } from "./waits.tsx";
 
 const BARS = 200;
 const SPARK = 60;
+const PERIODS = 60;
 const LANES = 12;
 const STATE_LANES = 40;
 const LANE_COLUMNS = 300;
@@ -61,6 +64,7 @@ export type Part =
   | { of: "traces"; endpoints: Endpoint[]; requests: Request[]; waterfall: Waterfall | null; profile: Profile | null; slow: Slow | null; quality: Quality | null }
   | { of: "tasks"; tasks: Task[]; policies: Policy[]; task: Task | null; kept: Kept | null; waterfall: Waterfall | null; profile: Profile | null; calls: Analysis | null;
       together: Together | null; ms: number }
+  | { of: "growth"; growth: Growth | null; services: Share[] }
   | { of: "agents"; agents: Agents; events: string[] };
 
 export interface View {
@@ -85,6 +89,7 @@ export interface View {
 }
 
 interface Round {
+  types: string[];
   source: Source;
   state: LiveState;
   range: Range;
@@ -358,12 +363,26 @@ async function askTasks(a: Round): Promise<Answer> {
   return { part: { ...part, task, kept, waterfall, profile, calls }, damaged, own: { range: { from: kept.from, to: kept.to }, type } };
 }
 
+/** Of a type that can grow, whichever is chosen in other views; null: there is none. */
+async function askGrowth(a: Round): Promise<Answer> {
+  const type = growthType(a.types, a.state.type);
+  if (type === "")
+    return { part: { of: "growth", growth: null, services: [] }, damaged: false };
+  const filters = shownFilters(a.state, type);
+  const step = stepFor(a.range, PERIODS);
+  const [json, services] = await Promise.all([
+    a.source.json("growth", { ...within(aligned(a.range, step)), query: selector(a.state.service, filters), type, stacks: a.state.stacks, step }, a.signal),
+    askServices({ ...a, type, filters })]);
+  return { part: { of: "growth", growth: readGrowth(json), services }, damaged: (json as { damaged?: unknown }).damaged === true,
+    own: { range: a.range, type } };
+}
+
 async function askAgents(a: Round): Promise<{ part: Part; damaged: boolean }> {
   const [agents, health] = await Promise.all([a.source.json("agents", {}, a.signal), a.source.json("health", {}, a.signal)]);
   return { part: { of: "agents", agents: readAgents(agents), events: eventTexts(health) }, damaged: false };
 }
 
-const ASK: Record<Part["of"], (a: Round) => Promise<Answer>> = { flame: askFlame, services: askTable, compare: askCompare, traces: askTraces, tasks: askTasks, agents: askAgents };
+const ASK: Record<Part["of"], (a: Round) => Promise<Answer>> = { flame: askFlame, services: askTable, compare: askCompare, traces: askTraces, tasks: askTasks, growth: askGrowth, agents: askAgents };
 
 /** The filters of all requests about a type. */
 export function shownFilters(s: Pick<LiveState, "filters" | "idle">, type: string): Filter[] {
@@ -390,7 +409,7 @@ export async function ask(source: Source, state: LiveState, signal: AbortSignal)
     types = [...types, type];
   const view = state.view === "files" ? "flame" : state.view;
   const [{ part, damaged, own }, agents, health, cost] = await Promise.all([
-    ASK[view]({ source, state, range, type, both: whole?.both ?? "", filters: shownFilters(state, type), signal }), source.json("agents", within(range), signal), source.json("health", {}, signal),
+    ASK[view]({ types, source, state, range, type, both: whole?.both ?? "", filters: shownFilters(state, type), signal }), source.json("agents", within(range), signal), source.json("health", {}, signal),
     // Only the factors are needed, so the range is as short as possible.
     sampleType(type).isCpu ? source.json("cost", { from: range.to - 1, to: range.to, limit: 1 }, signal) : null]);
   return { range: own?.range ?? range, at: source.now(), types, type: own?.type || type, first: source.first, damaged, health: healthText(health, range), factors: cost === null ? null : readFactors(cost), losses: lossesOf(readAgents(agents), state.filters), part };

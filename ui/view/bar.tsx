@@ -67,7 +67,8 @@ export function Quality(p: { profile: Profile; samples: number; losses?: Losses 
     facts.push([`${count(p.samples)} samples`, "Samples in this profile"]);
   if (tree.base) {
     const k = baseSamplesPerValue(meta, tree);
-    const before = k > 0 ? tree.base.total[0]! * k : meta.baseSamples;
+    // Of a state it is the number of reports.
+    const before = k > 0 ? tree.base.total[0]! * k : valueType(meta.type, meta.unit).adds === "at_moment" ? -1 : meta.baseSamples;
     facts.push([`compared with ${meta.baseTitle || "before"}${before >= 0 ? `: ${count(before)}` : ""}`,
                 "The profile before, and its number of samples"]);
   }

@@ -8,6 +8,7 @@ import { render } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { AGOS, baseRange, CHARTS, WAIT_VIEWS, without, decodeLive, encodeLive, rangeAt, refreshMs, selector, VIEWS } from "../model/address.ts";
 import type { Base, LiveState, ViewName } from "../model/address.ts";
+import { canGrow } from "../model/growth.ts";
 import { showable } from "../model/payload.ts";
 import { knownMs } from "../model/series.ts";
 import { decodeState } from "../model/state.ts";
@@ -29,6 +30,7 @@ import { copy } from "./copy.ts";
 import { Export } from "./export.tsx";
 import { Files } from "./files.tsx";
 import { Filters, Stacks } from "./filters.tsx";
+import { GrowthView, NoMemory } from "./growth.tsx";
 import type { Keys } from "./help.tsx";
 import { address, enter, replace } from "./location.ts";
 import { typeOf, usePoll } from "./poll.ts";
@@ -52,7 +54,7 @@ import "./style.css";
 import "./live.css";
 
 const KEYS: Keys = [
-  [["1", "…", "7"], "the views"],
+  [["1", "…", "8"], "the views"],
   [["l"], "follow live data, or pause"],
   [["v"], "choose a service"],
   [["y"], "copy a link to this view and time range"],
@@ -63,7 +65,7 @@ const KEYS: Keys = [
   [["-"], "show twice the time range"],
 ];
 const VIEW_WORD: Record<ViewName, string> = {
-  flame: "Flame graph", services: "Services", compare: "Compare", traces: "Traces", tasks: "Tasks", agents: "Agents", files: "Files" };
+  flame: "Flame graph", services: "Services", compare: "Compare", traces: "Traces", tasks: "Tasks", agents: "Agents", files: "Files", growth: "Growth" };
 
 /** The state, synchronised with location.search both ways. The hash belongs to the picture and stays. */
 function useSearch(): [LiveState, (change: Partial<LiveState>) => void] {
@@ -246,7 +248,7 @@ function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preac
   const spanText = state.range ? rangeText(state.range, now) : `last ${lastText(state.last)}`;
   const options = LASTS.some(([s]) => s === state.last) ? LASTS : [...LASTS, [state.last, lastText(state.last)] as [number, string]];
   return <div class="tools">
-    {view && <Types types={view.types} type={view.type} onType={(type) => change({ type })} />}
+    {view && <Types types={state.view === "growth" ? view.types.filter(canGrow) : view.types} type={view.type} onType={(type) => change({ type })} />}
     {view && <ExportOf {...p} view={view} />}
     <LinkButton state={state} range={absolute} />
     <button class="icon" aria-label="Earlier" title="Earlier ([)" onClick={() => setRange(moved(absolute, -0.5, now))}>‹</button>
@@ -352,6 +354,12 @@ function requestTitle(s: LiveState, service: string): string {
   return trace !== "" ? span !== "" ? "One span" : "One trace" : `${show === "slow" ? "Slow against the middle: " : ""}${service} ${showable(endpoint)}`;
 }
 
+/** Of a state: what was gained from one time to another; both sides are means over a short range. */
+function compareTitle(p: Common, before: Range): string {
+  return p.type.adds === "at_moment" && p.state.base.range && before.to <= p.range.from
+    ? `${p.title}: growth between ${clock(before.from)} and ${clock(p.range.to)}` : p.title;
+}
+
 /** Changes of a task, after which the page asks again. */
 function actionsOf(source: Source, poll: Poll): TaskActions & PolicyActions {
   const act = async (method: "POST" | "DELETE", path: string, body: object | null = null): Promise<string> => {
@@ -375,7 +383,7 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
   case "flame":
     return <Picture {...p} profile={part.profile} known={view!.range} />;
   case "compare":
-    return <Picture {...p} profile={part.profile} known={view!.range} />;
+    return <Picture {...p} title={compareTitle(p, part.base)} profile={part.profile} known={view!.range} />;
   case "services":
     return view!.first === 0 ? <Nothing poll={poll} type={p.type} state={state} change={change} />
       : <ServiceTable rows={part.rows} type={p.type} ms={knownMs(view!.range, view!.first)} state={state} change={change}
@@ -387,6 +395,12 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
     return <Tasks part={part} state={state} change={change} type={p.type} now={p.now} dark={isDark()} onNew={() => p.onTask(null)}
                   actions={actionsOf(p.source, poll)} picture={part.profile && <Picture {...p} title={requestTitle(state, "")} profile={part.profile}
                                                                                       known={part.together ? { from: 0, to: part.ms } : rangeOf(part.kept, state.requests.trace) ?? view!.range} />} />;
+  case "growth":
+    return part.growth ? <GrowthView growth={part.growth} type={p.type} service={p.title} now={p.now} onRange={(range) => change({ range })}
+                                     onCompare={(before, after) => change({ view: "compare", type: view!.type, range: after, base: { ...state.base, range: before } })}
+                                     onFunction={(name) => change({ view: "flame", type: view!.type, stacks: `fn="${name.replace(/[\\"]/g, "\\$&")}"` })}
+                                     onSource={(source, line) => change({ view: "flame", type: view!.type, source, line, code: null })} />
+      : view!.first === 0 ? <Nothing poll={poll} type={p.type} state={state} change={change} /> : <NoMemory />;
   case "agents":
     return <AgentTable data={part.agents} events={part.events} now={p.now} onHost={(host) => change({ view: "flame", service: "",
       filters: [...state.filters.filter((f) => f.label !== "host.name"), { label: "host.name", value: host, not: false }] })} />;
@@ -536,7 +550,7 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
   }, [change]);
 
   const files = state.view === "files";
-  const pictured = state.view === "flame" || state.view === "compare";
+  const pictured = state.view === "flame" || state.view === "compare" || state.view === "growth";
   return (
     <div class="live">
       <div class="live-bar">

@@ -35,7 +35,7 @@ interface Props {
   losses: Losses | null;
 }
 
-function Spark(p: { values: Float64Array }): preact.JSX.Element {
+export function Spark(p: { values: Float64Array }): preact.JSX.Element {
   let most = 0;
   for (const v of p.values)
     most = Math.max(most, v);
