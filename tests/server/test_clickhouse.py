@@ -17,6 +17,7 @@ import time
 
 import pytest
 
+import test_growth
 import test_traces
 
 import clickhouse
@@ -136,6 +137,19 @@ def test_it_answers_what_sqlite_answers(any_backend, serve, database):
             assert a.json() == b.json(), path
         asked += len(a.body) > 20
     assert asked >= 11 # the questions had answers
+
+
+def test_growth_is_what_sqlite_says(any_backend, serve, database):
+    """Of processes of an agent, one after the other."""
+    pasts = [test_growth.Past(serve("--store", any_backend.url(database))), test_growth.Past(serve())]
+    pasts[1].begin = pasts[0].begin
+    for past in pasts:
+        agent = test_growth.Agent(past)
+        for i in range(test_growth.N):
+            agent.push(i, {100 + i // 30: {("leak", "main"): 2e6 + 30000 * i, ("main",): 1e6 + i * 7919 % 50000}})
+    ours, sqlite = (past.growth(warmup=30) for past in pasts)
+    assert test_growth.site(ours["rows"][0])["name"] == "leak" and ours["instances"]["used"] == 2
+    assert ours == sqlite
 
 
 def test_whole_hours_are_read_from_their_sums(node, serve, database):
