@@ -167,7 +167,7 @@ static void put_stack(struct json_writer *w, const struct profile *p, const stru
 		}
 	}
 	json_close(w);
-	if (s->own != PROFILE_NONE)
+	if (s->own < MAX_FRAMES)
 		json_put_u64(w, "own", s->own);
 }
 
@@ -225,6 +225,7 @@ static void put_instances(struct json_writer *w, const struct growth *g)
 	json_put_u64(w, "used", g->found.used);
 	json_put_u64(w, "new", fresh);
 	json_put_u64(w, "ended", ended);
+	json_put_bool(w, "merged", g->data.merged);
 	json_close(w);
 }
 

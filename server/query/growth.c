@@ -25,10 +25,10 @@
 #define FEW_ROWS 20000
 #define MANY_ROWS 200000
 
-/* The labels of which each instance has its own values. */
+/* The labels of which each instance has its own values; first those of a service of a host. */
 static const char *const instance_labels[] = {
-	"service.name", "service.instance.id", "host.name",    "process.pid", "container.id",
-	"k8s.pod.uid",	"k8s.namespace.name",  "k8s.pod.name", "instance",    "pod",
+	"service.name", "host.name",	      "service.instance.id", "process.pid", "container.id",
+	"k8s.pod.uid",	"k8s.namespace.name", "k8s.pod.name",	     "instance",    "pod",
 	"hostname",	"namespace",
 };
 
@@ -305,14 +305,14 @@ static int leave_out(struct growing *w, size_t max)
 
 /* ---- instances ---- */
 
-static int add_instance(struct growing *w, const struct store_found_series *s)
+static int add_instance(struct growing *w, const struct store_found_series *s, size_t n_labels)
 {
 	_cleanup_str_ struct str key = {};
 	size_t before = w->names.n;
 	u32 id;
 	int r;
 
-	for (size_t i = 0; i < ARRAY_SIZE(instance_labels); i++) {
+	for (size_t i = 0; i < n_labels; i++) {
 		const char *value = plan_label(&w->plan, s, instance_labels[i]);
 
 		str_append(&key, value, strlen(value) + 1);
@@ -355,29 +355,43 @@ static int mark_young(struct growing *w)
 	return r;
 }
 
-static int make_instances(struct growing *w)
+/* By so many labels, that is of processes, or of services of a host, or of services. */
+static int make_instances_by(struct growing *w, size_t n_labels)
 {
-	bool has_pid;
+	bool has_pid = false;
 	int r;
 
+	vec_foreach (&w->out.instances, e)
+		free(e->reported);
+	vec_clear(&w->out.instances);
+	map_clear(&w->instances);
+	map_clear(&w->groups);
 	strtab_deinit(&w->names);
 	w->names = (struct strtab){};
 	r = strtab_init(&w->names);
 	for (size_t i = 0; i < w->plan.series.n && r == 0; i++) {
 		const struct store_found_series *s = &w->plan.series.data[i];
 
-		r = add_instance(w, s);
-		if (r == 0)
+		r = add_instance(w, s, n_labels);
+		if (r == 0 && n_labels == ARRAY_SIZE(instance_labels))
 			r = map_put(&w->groups, s->id, plan_group(&w->plan, s, &has_pid));
 	}
-	if (r == 0)
-		r = mark_young(w);
+	return r;
+}
+
+static int make_instances(struct growing *w)
+{
+	int r = make_instances_by(w, ARRAY_SIZE(instance_labels));
+
+	if (r == 0 && w->out.instances.n <= MAX_INSTANCES)
+		return mark_young(w);
+	w->out.merged = true;
+	for (size_t n = 2; n && r == 0 && w->out.instances.n > MAX_INSTANCES; n--)
+		r = make_instances_by(w, n);
 	if (r == 0 && w->out.instances.n > MAX_INSTANCES)
-		return diag_set(
-			w->diag, -E2BIG,
-			"%zu processes have this type: select a service, a host or a shorter "
-			"range, so that there are at most %d",
-			w->out.instances.n, MAX_INSTANCES);
+		return diag_set(w->diag, -E2BIG,
+				"%zu services have this type: select fewer than %d",
+				w->out.instances.n, MAX_INSTANCES);
 	return r;
 }
 

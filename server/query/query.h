@@ -247,6 +247,7 @@ struct query_growth {
 	vec(struct query_cell) cells;
 	double *totals;	 /* owned; by bucket */
 	size_t left_out; /* sites that are one: of a service with very many */
+	bool merged;	 /* instances are services of a host, or services: too many processes */
 	bool damaged;
 	u32 limited; /* of enum profile_limited */
 };

@@ -87,7 +87,7 @@ def test_a_small_leak_beside_noise_comes_first(past):
     for name in ("churn", "collect"):
         row = row_of(answer, name)
         assert row["low"] <= 0 <= row["high"] and not row["only_grows"] and not row["sure"], name
-    assert answer["instances"] == {"all": 1, "used": 1, "new": 0, "ended": 0}
+    assert answer["instances"] == {"all": 1, "used": 1, "new": 0, "ended": 0, "merged": False}
     assert (answer["periods"], answer["adds"], answer["unit"], answer["step"]) == (N, "at_moment", "bytes", STEP * 1000)
     # Sums are those of the total.
     assert abs(sum(r["slope"] for r in answer["rows"]) - answer["all"]["slope"]) < 1
@@ -99,7 +99,7 @@ def test_a_restart_is_no_growth(past):
     for i in range(N):
         past.push(i, {("cache", "main"): 10e6 * min(i % 20, 6) + 1000}, pid=i // 20)
     answer = past.growth(warmup=70)
-    assert answer["instances"] == {"all": 3, "used": 3, "new": 2, "ended": 2}
+    assert answer["instances"] == {"all": 3, "used": 3, "new": 2, "ended": 2, "merged": False}
     # The first was there before, as far as anybody knows: its first minute is no growth for sure, either.
     assert answer["all"]["low"] <= 0 and not row_of(answer, "cache")["only_grows"]
     # With the warm-up it looks as if it grew.
@@ -163,6 +163,19 @@ def test_very_many_functions(past):
     assert answer["left_out"] == 501 and answer["sites"] == 2001
     assert site(answer["rows"][0])["name"] == "leak"
     assert abs(answer["totals"][-2] - (sum(many.values()) + 1e6 + 1)) < 2
+
+
+def test_very_many_processes(past):
+    """Then a service is one: its growth is that of all."""
+    for i in range(10):
+        whole = json.loads(otlp(int((past.begin + (N - 10 + i) * STEP + 1) * NS), {("cache", "main"): 1e6 + 100 * STEP * i}))
+        one, = whole["resourceProfiles"]
+        whole["resourceProfiles"] = [json.loads(json.dumps(one).replace("shop-10", f"shop-{k}")) for k in range(450)]
+        a = past.server.request("POST", "/v1development/profiles", json.dumps(whole).encode(), {"Content-Type": "application/json"})
+        assert a.status == 200 and a.json() == {}, a.text
+    answer = past.growth()
+    assert answer["instances"] == {"all": 1, "used": 1, "new": 0, "ended": 0, "merged": True}
+    assert 44900 < answer["all"]["slope"] < 45100 and abs(answer["totals"][-1] - 450 * (1e6 + 9000)) < 450
 
 
 def test_stacks_select(past):

@@ -48,7 +48,8 @@ export interface Growth extends Range {
   warmup: number;
   periods: number;
   needed: number;
-  instances: { all: number; used: number; fresh: number; ended: number };
+  /** merged: services, because there are too many processes. */
+  instances: { all: number; used: number; fresh: number; ended: number; merged: boolean };
   totals: Float64Array;
   /** null: too few periods for a verdict. */
   all: Rate | null;
@@ -84,7 +85,7 @@ export function readGrowth(json: unknown): Growth {
   const totals = values(o["totals"]);
   return {
     from: number(o["from"]), to: number(o["to"]), type: text(o["type"]), step: number(o["step"]), warmup: number(o["warmup"]), periods: number(o["periods"]), needed: number(o["needed"]),
-    instances: { all: number(i["all"]), used: number(i["used"]), fresh: number(i["new"]), ended: number(i["ended"]) },
+    instances: { all: number(i["all"]), used: number(i["used"]), fresh: number(i["new"]), ended: number(i["ended"]), merged: i["merged"] === true },
     totals, all: o["all"] === undefined ? null : rate(object(o["all"])), rows: array(o["rows"]).map((r) => suspect(r, totals.length)), leftOut: number(o["left_out"]),
   };
 }

@@ -18,7 +18,7 @@ const row = (of: object, own: number, ...names: string[]): object => ({ ...of, c
 const LEAK = row(rate(3.3, 3, 3.6, true), 1, "malloc", "cache_put", "serve", "main", "__libc_start_main", "_start");
 const answer = (all: object | undefined, rows: object[], more: object = {}): Record<string, unknown> => ({
   from: 1000, to: 4000, type: RESIDENT, unit: "bytes", adds: "at_moment", step: 1000, warmup: 120, periods: 3, needed: 8,
-  instances: { all: 2, used: 1, new: 1, ended: 0 }, totals: [1, null, 3], ...all ? { all } : {}, rows, sites: rows.length, left_out: 0, damaged: false, limited: [], ...more });
+  instances: { all: 2, used: 1, new: 1, ended: 0, merged: false }, totals: [1, null, 3], ...all ? { all } : {}, rows, sites: rows.length, left_out: 0, damaged: false, limited: [], ...more });
 const say = (all: object | undefined, rows: object[]): string => verdict(readGrowth(answer(all, rows)), "shop", sampleType(RESIDENT));
 
 test("the verdict names the line, or says that nothing is certain", () => {

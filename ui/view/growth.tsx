@@ -57,10 +57,11 @@ function Row(p: Props & { row: Suspect; total: number }): preact.JSX.Element {
 /** What the verdict is made of. */
 function Evidence(p: { growth: Growth; type: SampleType }): preact.JSX.Element {
   const { growth: g } = p;
-  const { all, used, fresh, ended } = g.instances;
+  const { all, used, fresh, ended, merged } = g.instances;
   return <p class="quality">
     <span title="Means over these periods are what lines are fitted to">{count(g.periods)} periods of {duration(g.step * 1e6)}</span>
-    <span title="Each has a line of its own, so that a restart is no growth">{count(used)} of {count(all)} {all === 1 ? "process" : "processes"}</span>
+    <span title="Each has a line of its own, so that a restart is no growth">{count(used)} of {count(all)} {merged ? "services" : all === 1 ? "process" : "processes"}</span>
+    {merged && <strong class="warn" title="Select a service or a host, so that a restart is told from growth">too many processes: not told apart</strong>}
     {fresh > 0 && <span title={`The first ${duration(g.warmup * 1e9)} of each do not count`}>{count(fresh)} started</span>}
     {ended > 0 && <span>{count(ended)} ended</span>}
     {g.all && <span>{rate(g.all.first, g.step, p.type)} to {rate(g.all.last, g.step, p.type)}</span>}

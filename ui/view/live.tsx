@@ -396,7 +396,7 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
                   actions={actionsOf(p.source, poll)} picture={part.profile && <Picture {...p} title={requestTitle(state, "")} profile={part.profile}
                                                                                       known={part.together ? { from: 0, to: part.ms } : rangeOf(part.kept, state.requests.trace) ?? view!.range} />} />;
   case "growth":
-    return part.growth ? <GrowthView growth={part.growth} type={p.type} service={p.title} now={p.now} onRange={(range) => change({ range })}
+    return part.growth ? <GrowthView growth={part.growth} type={p.type} service={state.service ? p.title : "all services"} now={p.now} onRange={(range) => change({ range })}
                                      onCompare={(before, after) => change({ view: "compare", type: view!.type, range: after, base: { ...state.base, range: before } })}
                                      onFunction={(name) => change({ view: "flame", type: view!.type, stacks: `fn="${name.replace(/[\\"]/g, "\\$&")}"` })}
                                      onSource={(source, line) => change({ view: "flame", type: view!.type, source, line, code: null })} />
