@@ -20,7 +20,10 @@
 #define MAX_INSTANCES 400
 #define MIN_SITES 40
 #define MAX_SITES 2000
-/* So long a process of an agent has no label of its own (server/ingest/threads.c). */
+/*
+ * So long a process of an agent has no label of its own (server/ingest/threads.c); twice as long if
+ * reports are late.
+ */
 #define YOUNG_MS 30000
 #define FEW_ROWS 20000
 #define MANY_ROWS 200000
@@ -532,7 +535,7 @@ static u32 usual_gap(const struct query_instance *e)
 /* Those that are there all the time do not all report in the same bucket, nor in each. */
 static void find_ends(struct query_growth *g, bool are_told_apart)
 {
-	u32 first = g->n_buckets, young = are_told_apart ? (u32)(YOUNG_MS / g->step_ms) + 1 : 0;
+	u32 first = g->n_buckets, young = are_told_apart ? (u32)(2 * YOUNG_MS / g->step_ms) + 1 : 0;
 
 	vec_foreach (&g->instances, e) {
 		e->begin = g->n_buckets;
