@@ -92,6 +92,8 @@ enum wait_object_kind {
 	/* Not a wait: the pages that a fault has brought. In a batch, `port` is enum
 	 * resident_note. */
 	WAIT_OBJECT_PAGES,
+	/* Not a wait: objects of a memory profile; `port` is enum heap_part. Of user space only. */
+	WAIT_OBJECT_HEAP,
 };
 
 struct wait_object {

@@ -36,6 +36,7 @@ struct recording_options {
 	bool block_io;		 /* requests to disks, instead of `events` */
 	bool faults;		 /* page faults with their memory, instead of `events` */
 	bool resident;		 /* resident memory; with an agent beside `events` */
+	bool heap;		 /* memory profiles of runtimes; with an agent beside `events` */
 	u64 hz;			 /* samples per second on each CPU; 0: the event's default */
 	u64 period;		 /* events per sample, instead of a rate; 0: none */
 	double budget;		 /* as sampler_options.budget */
@@ -87,6 +88,10 @@ void recording_discard(struct recording *r);
 /* Counts of what recording_profile() would return now, and of the parts since the start. */
 void recording_stats(struct recording *r, struct pipeline_stats *ret);
 void recording_symbol_stats(const struct recording *r, struct symbolizer_stats *ret);
+/* As pipeline_heap_say(). */
+void recording_heap_say(struct recording *r,
+			void (*say)(void *arg, u32 pid, const char *comm, const char *text),
+			void *arg);
 /* The i-th event; NULL after the last one. Borrowed until recording_destroy(). */
 const struct sampler_source *recording_source(const struct recording *r, u32 i);
 

@@ -110,13 +110,15 @@ static const char *events_of(const struct recording_options *o)
 		return SAMPLER_BLOCK_IO;
 	if (o->resident && !o->events)
 		return SAMPLER_RESIDENT;
+	if (o->heap && !o->events)
+		return SAMPLER_HEAP;
 	return o->events ? o->events : SAMPLER_DEFAULT_EVENT;
 }
 
 static int choose_events(struct selection *s, const struct recording_options *o, u64 clock_hz,
 			 struct diag *reterr_diag)
 {
-	bool has_waits = false, has_resident = false;
+	bool has_waits = false, has_state = false, has_heap = false;
 
 	if (s->events.items.n > SAMPLER_MAX_SOURCES)
 		return diag_set(reterr_diag, -EINVAL, "at most %d events at a time",
@@ -129,11 +131,19 @@ static int choose_events(struct selection *s, const struct recording_options *o,
 					       .period = o->period,
 					       .clock_ns = o->clock_ns};
 		has_waits |= strcmp(s->event[i].name, SAMPLER_WAITS) == 0;
-		has_resident |= strcmp(s->event[i].name, SAMPLER_RESIDENT) == 0;
+		has_heap |= strcmp(s->event[i].name, SAMPLER_HEAP) == 0;
+		has_state |= has_heap || strcmp(s->event[i].name, SAMPLER_RESIDENT) == 0;
 	}
-	if (has_resident && o->last_s > 0)
+	if (has_state && o->last_s > 0)
 		return diag_set(reterr_diag, -EINVAL,
-				"resident memory is that of one moment, the end: leave --last out");
+				"%s is that of one moment, the end: leave --last out",
+				has_heap ? "a memory profile" : "resident memory");
+	if (has_heap && s->events.items.n == 1 &&
+	    (s->comms.items.n || s->cgroups.items.n || s->uids.items.n))
+		return diag_set(
+			reterr_diag, -EINVAL,
+			"--heap alone samples no threads, whose filters could be asked: choose "
+			"processes by --pid");
 	if (o->wakers && !has_waits)
 		return diag_set(reterr_diag, -EINVAL,
 				"--wakers tells who ends waits: add --off-cpu or --wall");
@@ -149,10 +159,12 @@ static int select_samples(struct selection *s, const struct recording_options *o
 	if (o->kernel_only && o->user_only)
 		return diag_set(reterr_diag, -EINVAL,
 				"--kernel-only and --user-only exclude each other");
-	if (o->off_cpu + o->wall + o->faults + o->block_io + o->resident + (o->events != NULL) > 1)
+	if (o->off_cpu + o->wall + o->faults + o->block_io + o->resident + o->heap +
+		    (o->events != NULL) >
+	    1)
 		return diag_set(reterr_diag, -EINVAL,
-				"--event, --off-cpu, --wall, --faults, --block-io and --resident "
-				"exclude each other");
+				"--event, --off-cpu, --wall, --faults, --block-io, --resident and "
+				"--heap exclude each other");
 	if (o->off_cpu && o->hz)
 		return diag_set(reterr_diag, -EINVAL,
 				"--off-cpu follows each wait and has no rate: leave -F out");
@@ -162,6 +174,8 @@ static int select_samples(struct selection *s, const struct recording_options *o
 				o->faults     ? "--faults"
 				: o->block_io ? "--block-io"
 					      : "--resident");
+	if (o->heap && o->hz)
+		return diag_set(reterr_diag, -EINVAL, "--heap is read, not sampled: leave -F out");
 	if (list_init(&s->events, events_of(o)) < 0 || list_init(&s->pids, o->pids) < 0 ||
 	    list_init(&s->comms, o->comms) < 0 || list_init(&s->cgroups, o->cgroups) < 0 ||
 	    list_init(&s->uids, o->uids) < 0)
@@ -416,6 +430,13 @@ void recording_stats(struct recording *r, struct pipeline_stats *ret)
 void recording_symbol_stats(const struct recording *r, struct symbolizer_stats *ret)
 {
 	symbolizer_stats(r->symbolizer, ret);
+}
+
+void recording_heap_say(struct recording *r,
+			void (*say)(void *arg, u32 pid, const char *comm, const char *text),
+			void *arg)
+{
+	pipeline_heap_say(r->pipeline, say, arg);
 }
 
 const struct sampler_source *recording_source(const struct recording *r, u32 i)

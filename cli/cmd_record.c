@@ -178,6 +178,10 @@ static void print_source(struct recording *r, u32 i, const struct pipeline_stats
 	bool is_wait = s->type == SAMPLE_TYPE_OFF_CPU || s->type == SAMPLE_TYPE_WALL;
 
 	fprintf(stderr, "%s", s->event);
+	if (s->type == SAMPLE_TYPE_INUSE_SPACE) {
+		fprintf(stderr, " profiles of runtimes, as read\n");
+		return;
+	}
 	if (s->hz || !is_wait)
 		fprintf(stderr, " at %.1f Hz on %u CPUs", hz, st->sampler.cpus);
 	if (s->hz)
@@ -215,6 +219,31 @@ static void print_resident(const struct resident_stats *s)
 		fprintf(stderr, ": a stack with a tenth of them is right to %.1f %%",
 			200 * sqrt(9 / (double)s->effective));
 	fprintf(stderr, "\n");
+}
+
+struct told { /* lines about processes */
+	u32 n;
+};
+
+#define MAX_TOLD 20
+
+static void print_heap(void *arg, u32 pid, const char *comm, const char *text)
+{
+	struct told *t = arg;
+
+	if (t->n++ < MAX_TOLD)
+		fprintf(stderr, "  %s (%u): %s\n", comm, pid, text);
+}
+
+static void print_heaps(struct record *r)
+{
+	struct told t = {};
+
+	recording_heap_say(r->recording, print_heap, &t);
+	if (t.n > MAX_TOLD)
+		fprintf(stderr, "  and %u more processes with a runtime\n", t.n - MAX_TOLD);
+	if (!t.n)
+		fprintf(stderr, "  no process with a language runtime\n");
 }
 
 static void print_summary(struct record *r, const struct profile *p)
@@ -267,6 +296,8 @@ static void print_summary(struct record *r, const struct profile *p)
 			st.tasks.failed);
 	if (st.resident.looks)
 		print_resident(&st.resident);
+	if (r->sampling.what.heap)
+		print_heaps(r);
 	if (sym.kernel_hidden && !r->sampling.what.user_only)
 		fprintf(stderr,
 			"  kernel symbols are hidden: run as root, or set sysctl kernel.kptr_restrict=0\n");
@@ -291,7 +322,13 @@ static int write_result(struct record *r)
 	recording_stats(r->recording, &now);
 	/* Counted with the profile. */
 	r->stats.resident = now.resident;
-	r->stats.processes += now.resident.counted;
+	if (e == 0 && r->sampling.what.heap) {
+		r->stats.counts.samples = p->quality.samples;
+		r->stats.counts.user_samples = p->quality.user_stacks;
+		r->stats.counts.truncated = p->quality.truncated;
+		r->stats.counts.lost = p->quality.lost;
+	}
+	r->stats.processes += now.resident.counted + now.heap.counted;
 	if (e < 0)
 		return cli_error(1, "cannot build the profile: %s", strerror(-e));
 	e = profile_write_file(p, r->path, r->format, &r->how, &diag);

@@ -412,7 +412,7 @@ int cmd_top(int argc, char **argv)
 		r = cli_fail(r, &diag);
 	} else if (vocab_sample_type(recording_source(t.recording, 0)->type)->adds ==
 		   SAMPLE_ADDS_AT_MOMENT) {
-		r = cli_error(2, "top shows rates; record shows what is resident at a moment");
+		r = cli_error(2, "top shows rates; record shows what there is at a moment");
 		recording_destroy(t.recording);
 	} else {
 		r = run(&t);

@@ -46,6 +46,7 @@ struct pipeline {
 	bool has_execs;		   /* procman has learned of some while the ring was read */
 	struct tasks *tasks;	   /* owned; NULL: waits are not recorded */
 	struct resident *resident; /* owned; NULL: resident memory is not followed */
+	struct heaps *heaps;	   /* owned; NULL: memory profiles are not read */
 	bool closing;		   /* nothing is parked, because the batch is about to be taken */
 	u64 given_up;
 	u64 batch_max; /* bytes of a batch; 0: no limit */
@@ -61,6 +62,11 @@ struct pipeline {
 	const char *stall_what; /* static */
 };
 
+/*
+ * When to look again at processes that may end soon, after a look that began at look_ns: after a
+ * tenth of the time since began_ns, 50 ms to 1 s, and so late that looks take 2 % of the time.
+ */
+u64 pipeline_next_look_ns(u64 began_ns, u64 look_ns);
 /*
  * Records how long the ring was not read because of `what`, which began at begin_ns. Returns the
  * time.

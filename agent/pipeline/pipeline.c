@@ -11,6 +11,7 @@
 #include "agent/pipeline/armed.h"
 #include "agent/pipeline/batch.h"
 #include "agent/pipeline/deferred.h"
+#include "agent/pipeline/heap.h"
 #include "agent/pipeline/later.h"
 #include "agent/pipeline/processes.h"
 #include "agent/pipeline/records.h"
@@ -38,6 +39,20 @@
  */
 #define TAKE_MAX_NS 500000000ULL
 #define STOP_MAX_NS 2000000000ULL
+
+/* A look at least so often, in parts of the time so far; and how much of the time it may take. */
+#define LOOK_SHARE 10
+#define LOOK_MIN_NS 50000000ULL
+#define LOOK_MAX_NS 1000000000ULL
+#define LOOK_COST 50
+
+u64 pipeline_next_look_ns(u64 began_ns, u64 look_ns)
+{
+	u64 gap = MIN(MAX((look_ns - began_ns) / LOOK_SHARE, LOOK_MIN_NS), LOOK_MAX_NS);
+	u64 end_ns = clock_ns(CLOCK_MONOTONIC);
+
+	return end_ns + MAX(gap, (end_ns - look_ns) * LOOK_COST);
+}
 
 u64 pipeline_note_stall(struct pipeline *p, u64 begin_ns, const char *what)
 {
@@ -231,6 +246,8 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	if (r == 0)
 		r = pipeline_resident_create(p, o);
 	if (r == 0)
+		r = pipeline_heap_create(p, o);
+	if (r == 0)
 		r = create_procman(p, o, reterr_diag);
 	if (r == 0)
 		r = watch_parts(p);
@@ -251,6 +268,7 @@ void pipeline_destroy(struct pipeline *p)
 	wakers_deinit(p);
 	pipeline_tasks_destroy(p);
 	pipeline_resident_destroy(p);
+	pipeline_heap_destroy(p);
 	pipeline_give_back(p, p->batch);
 	procman_destroy(p->procman);
 	tables_destroy(p->tables);
@@ -292,6 +310,7 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	(void)sampler_drain(p->sampler);
 	p->closing = false;
 	resident_count(p, fresh->started_ns);
+	heap_count(p, fresh->started_ns);
 	for (u32 i = 0; i < b->n_sources; i++)
 		b->sources[i].period = MAX(b->sources[i].period, sampler_limit(p->sampler, i));
 	sampler_new_epoch(p->sampler);
@@ -362,6 +381,7 @@ static int drain_all(struct pipeline *p)
 		r = procman_drain(p->procman);
 	p->has_execs = false;
 	resident_tick(p);
+	heap_tick(p);
 	return r;
 }
 
@@ -429,6 +449,7 @@ void pipeline_stop(struct pipeline *p)
 	if (p->resident)
 		drain_all(p);
 	resident_stop(p);
+	heap_stop(p);
 	/* Those that are due, and late. */
 	tasks_look(p);
 	tasks_pause(p, true);
@@ -454,6 +475,7 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 	contexts_get_stats(p->contexts, &s.contexts);
 	tasks_get_stats(p, &s.tasks);
 	resident_get_stats(p, &s.resident);
+	heap_get_stats(p, &s.heap);
 	s.counts.lost = 0;
 	for (u32 i = 0; i < p->batch->n_sources; i++) {
 		s.sampler.sources[i].counters[COUNTER_NO_ROOM] = p->no_room[i];

@@ -151,6 +151,16 @@ struct resident_stats {
 };
 extern const struct stat_field resident_stat_fields[];
 
+/* Memory profiles of runtimes, since the start. */
+struct heap_stats {
+	u64 processes; /* that are looked at now */
+	u64 sites;     /* that they had at the last look */
+	u64 counted;   /* processes in the last period */
+	u64 looks, failed, torn, unkept, bytes;
+	u64 ns; /* time that looks have taken */
+};
+extern const struct stat_field heap_stat_fields[];
+
 struct pipeline_stats {
 	/* Sums of all sources of this batch; `lost` is since the start. */
 	struct pipeline_counts counts;
@@ -168,6 +178,7 @@ struct pipeline_stats {
 	struct contexts_stats contexts;
 	struct tasks_stats tasks;
 	struct resident_stats resident;
+	struct heap_stats heap;
 };
 
 /*
@@ -211,6 +222,9 @@ const struct pipeline_stack *pipeline_stack(const struct pipeline_batch *b, u64 
 u32 pipeline_attributes(const struct pipeline_batch *b, u32 set,
 			struct context_label ret[CONTEXT_MAX_ATTRIBUTES]);
 
+/* Of which sum of a memory profile the values of an entry are: objects, and as its bytes bytes. */
+enum heap_part { HEAP_LIVE, HEAP_ALLOCATED };
+
 struct pipeline;
 
 /*
@@ -228,6 +242,13 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag);
 const struct sampler_source *pipeline_source(const struct pipeline *p, u32 i);
 /* The state of processes that publish spans; borrowed. */
 struct contexts *pipeline_contexts(struct pipeline *p);
+/*
+ * With the source "heap": calls `say` for each process that runs a language runtime, with what the
+ * last look found in it.
+ */
+void pipeline_heap_say(struct pipeline *p,
+		       void (*say)(void *arg, u32 pid, const char *comm, const char *text),
+		       void *arg);
 /* The processes that the pipeline follows; borrowed. */
 struct procman *pipeline_procman(struct pipeline *p);
 /*

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/pipeline/armed.h"
+#include "agent/pipeline/heap.h"
 #include "agent/pipeline/resident.h"
 #include "agent/pipeline/tasks.h"
 #include "base/log.h"
@@ -196,5 +197,7 @@ int processes_listen(struct pipeline *p)
 		r = procman_listen(p->procman, &tasks_listener, p);
 	if (r == 0)
 		r = procman_listen(p->procman, &resident_listener, p);
+	if (r == 0)
+		r = procman_listen(p->procman, &heap_listener, p);
 	return r < 0 ? r : procman_listen(p->procman, &own, p);
 }

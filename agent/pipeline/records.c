@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/pipeline/batch.h"
+#include "agent/pipeline/heap.h"
 #include "agent/pipeline/later.h"
 #include "agent/pipeline/processes.h"
 #include "agent/pipeline/resident.h"
@@ -164,6 +165,7 @@ static void count_part(struct pipeline *p, const struct record_sample *s, u32 st
 	if (!proc || e.key.image == proc->image)
 		processes_see(p, s->pid, proc);
 	tasks_see(p, proc);
+	heap_see(p, proc);
 	if (s->user_stack)
 		count_stop(counts, user, stop);
 	if (user && user->raw && proc)

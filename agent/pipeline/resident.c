@@ -426,12 +426,6 @@ void resident_moved(struct pipeline *p, const struct record_moved *record)
 /* At the end of a period. Processes that were looked at longest ago come first. */
 #define COUNT_MAX_NS 300000000ULL
 
-/* A look at least so often, in parts of the time so far; and how much of the time it may take. */
-#define TICK_SHARE 10
-#define TICK_MIN_NS 50000000ULL
-#define TICK_MAX_NS 1000000000ULL
-#define TICK_COST 50
-
 struct due {
 	u64 image, looked_ns;
 };
@@ -497,7 +491,7 @@ static void look_at_all(struct pipeline *p, u64 until_ns)
 void resident_tick(struct pipeline *p)
 {
 	struct resident *r = p->resident;
-	u64 now, end_ns, gap;
+	u64 now;
 
 	if (!r || !r->begun || r->stopped)
 		return;
@@ -505,10 +499,8 @@ void resident_tick(struct pipeline *p)
 	now = clock_ns(CLOCK_MONOTONIC);
 	if (!r->ticks || now < r->tick_ns)
 		return;
-	gap = MIN(MAX((now - r->began_ns) / TICK_SHARE, TICK_MIN_NS), TICK_MAX_NS);
 	look_at_all(p, ~0ULL);
-	end_ns = clock_ns(CLOCK_MONOTONIC);
-	r->tick_ns = end_ns + MAX(gap, (end_ns - now) * TICK_COST);
+	r->tick_ns = pipeline_next_look_ns(r->began_ns, now);
 }
 
 void resident_stop(struct pipeline *p)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/pipeline/deferred.h"
+#include "agent/pipeline/heap.h"
 #include "agent/pipeline/processes.h"
 #include "agent/pipeline/resident.h"
 #include "agent/pipeline/tasks.h"
@@ -101,5 +102,6 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 	/* What it took to get here is not of the recording. */
 	tasks_begin(p);
 	resident_begin(p);
+	heap_begin(p);
 	return r;
 }

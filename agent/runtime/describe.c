@@ -63,6 +63,24 @@ static void describe_native(const struct procman_process *p,
 	}
 }
 
+static void drop_site(void *arg, const struct runtime_heap_look *l, const struct runtime_site *s)
+{
+	(void)arg;
+	(void)l;
+	(void)s;
+}
+
+static void describe_heap(struct runtimes *r, const struct procman_process *p,
+			  void (*line)(void *arg, const char *text), void *arg)
+{
+	struct runtime_heap_look look = {.until_ns = ~0ULL, .site = drop_site};
+	int e = runtimes_heap(r, p, &look);
+	char text[256];
+
+	if (runtimes_heap_say(r, p, e, &look, text, sizeof(text)))
+		line(arg, text);
+}
+
 void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 		       void (*line)(void *arg, const char *text), void *arg)
 {
@@ -93,4 +111,5 @@ void runtimes_describe(struct runtimes *r, const struct procman_process *p,
 			describe_missing(p, &p->mappings[i], k, a, line, arg);
 	}
 	describe_native(p, line, arg);
+	describe_heap(r, p, line, arg);
 }

@@ -30,6 +30,8 @@ struct known_binary {
 		*native; /* or the native runtime of the binary; else NULL */
 	void *tasks;	 /* what `native` has learned of its tasks; NULL: nothing */
 	bool tasks_asked;
+	void *heap; /* likewise of its memory profile */
+	bool heap_asked;
 	bool learning;
 	bool gone; /* no process maps it any more; freed when the learner is done with it */
 	u32 file_id;

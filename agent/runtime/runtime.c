@@ -96,6 +96,8 @@ static void known_binary_free(struct runtimes *r, struct known_binary *k)
 	}
 	if (k->tasks)
 		k->native->tasks->forget(k->tasks);
+	if (k->heap)
+		k->native->heap->forget(k->heap);
 	free(k);
 }
 

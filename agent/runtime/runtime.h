@@ -189,6 +189,42 @@ struct runtime_task_ops {
 	bool (*is_own)(const void *learned, u64 svma);
 };
 
+/*
+ * A site of a memory profile that a runtime keeps of its own accord: a stack that allocates, with
+ * the sampled allocations since the process began, as they are counted, not yet scaled.
+ */
+struct runtime_site {
+	u64 key; /* tells it from the others of the process, for as long as that lives */
+	u64 allocs, alloc_bytes, frees, free_bytes;
+	/* avmas inside of the calls, leaf first, one for each function that was not inlined.
+	 * Borrowed. */
+	const u64 *calls;
+	u32 n_calls;
+	bool is_cut; /* the runtime keeps no more frames */
+};
+
+/* A look at the memory profile of a process. */
+struct runtime_heap_look {
+	u64 until_ns; /* CLOCK_MONOTONIC: gives up then */
+	/* Called when all has been read, once a site. */
+	void (*site)(void *arg, const struct runtime_heap_look *l, const struct runtime_site *s);
+	void *arg;
+	/* Results, set before the first site. */
+	u64 rate;   /* one sample per so many bytes on average; 0 and 1: each allocation is one */
+	u32 n_torn; /* sites that were left out, because they changed while they were read */
+	u32 n_sites;
+	u64 bytes; /* that were read */
+};
+
+struct runtime_heap_ops {
+	/* Reads the file only; up to 30 ms. -ENOTSUP: where the profile is is unknown. */
+	int (*learn)(struct elf_file *elf, void **ret);
+	void (*forget)(void *learned);
+	/* -ENODATA: the program keeps no profile; -E2BIG: it is larger than may be read; -EAGAIN: it
+	 * changed all the time; -EINVAL: it is not what was expected; -ETIME; -ESRCH. */
+	int (*look)(const struct runtime_target *t, void *learned, struct runtime_heap_look *l);
+};
+
 /* Numbers for draws; not for secrets. */
 u64 runtime_random(u64 *state);
 
@@ -205,6 +241,7 @@ struct native_runtime_ops {
 	bool (*otel_version)(struct elf_file *elf, char *ret, size_t n);
 	/* NULL: its tasks are threads, or are not seen. */
 	const struct runtime_task_ops *tasks;
+	const struct runtime_heap_ops *heap; /* NULL: it keeps no memory profile */
 };
 
 #define RUNTIME(id, name, ...) extern const struct runtime_ops runtime_##name;
@@ -275,6 +312,17 @@ int runtimes_scan(struct runtimes *r, const struct procman_process *p, struct ru
 /* Whether all words of a task's stack are the runtime's own code: the program has none there. */
 bool runtimes_task_is_own(struct runtimes *r, const struct procman_process *p, const u64 *words,
 			  u32 n);
+/*
+ * Looks at the memory profile that the runtime of a process keeps. -ENOENT: no such runtime is
+ * known in it; -ENOTSUP, or errors of runtime_heap_ops.look().
+ */
+int runtimes_heap(struct runtimes *r, const struct procman_process *p, struct runtime_heap_look *l);
+/*
+ * Writes what runtimes_heap() has found, for people: "go: …". `result` is what it returned. False:
+ * the process has no runtime.
+ */
+bool runtimes_heap_say(struct runtimes *r, const struct procman_process *p, int result,
+		       const struct runtime_heap_look *l, char *ret, size_t n);
 /* Frees what names were read from, as memory is short. */
 void runtimes_trim(struct runtimes *r);
 /* Whether the runtime's walker handles this avma. */

@@ -27,6 +27,7 @@
 #define SAMPLER_FAULTS "fault-bytes"
 #define SAMPLER_BLOCK_IO "block-io"
 #define SAMPLER_RESIDENT "resident"
+#define SAMPLER_HEAP "heap"
 /* The two events of a recording of armed processes, in this order: see sampler_arm(). */
 #define SAMPLER_REQUEST_CLOCK "request-clock"
 #define SAMPLER_REQUEST_WAITS "request-waits"

@@ -92,6 +92,11 @@ static int set_rate(const struct sampler_event *e, struct source *s, struct diag
 			return diag_set(reterr_diag, -EINVAL, "'%s' has no count: leave -c out",
 					e->name);
 		return 0;
+	case SOURCE_VALUE_STATE:
+		if (e->period)
+			return diag_set(reterr_diag, -EINVAL,
+					"'%s' is read, not sampled: leave -c out", e->name);
+		return 0;
 	default:
 		if (e->period > 1)
 			return diag_set(reterr_diag, -EINVAL,

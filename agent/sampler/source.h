@@ -24,6 +24,7 @@ enum source_value {
 	SOURCE_VALUE_ONE,
 	SOURCE_VALUE_DURATION,
 	SOURCE_VALUE_SHARE,
+	SOURCE_VALUE_STATE,
 };
 
 /* Events that are ignored: column `filter`. */

@@ -7,11 +7,6 @@
 #include "agent/symbolize/making.h"
 #include "base/vocab.h"
 
-static int add_text(struct profile *p, const char *text, u32 *ret)
-{
-	return profile_add_string(p, text, strlen(text), ret);
-}
-
 static bool has_label(const struct context_label *labels, u32 n, const char *name)
 {
 	for (u32 i = 0; i < n; i++)
@@ -25,9 +20,9 @@ static bool has_label(const struct context_label *labels, u32 n, const char *nam
 static int add_label(struct profile *p, const char *name, const char *value,
 		     struct profile_label *labels, u32 *n)
 {
-	int r = add_text(p, name, &labels[*n].name);
+	int r = making_text(p, name, &labels[*n].name);
 
-	return r < 0 ? r : add_text(p, value, &labels[(*n)++].value);
+	return r < 0 ? r : making_text(p, value, &labels[(*n)++].value);
 }
 
 static int lock_label(struct profile *p, const char *name, u64 address,
@@ -123,9 +118,9 @@ static int entry_attributes(struct making *m, const struct pipeline_entry *e, u3
 	for (u32 i = 0; i < n_all && r == 0; i++) {
 		if (i >= n_event && has_label(said, n_event, said[i].name))
 			continue;
-		r = add_text(m->profile, said[i].name, &labels[n].name);
+		r = making_text(m->profile, said[i].name, &labels[n].name);
 		if (r == 0)
-			r = add_text(m->profile, said[i].value, &labels[n++].value);
+			r = making_text(m->profile, said[i].value, &labels[n++].value);
 	}
 	return r < 0 || !n ? r : profile_add_resource(m->profile, labels, n, ret);
 }
@@ -133,10 +128,10 @@ static int entry_attributes(struct making *m, const struct pipeline_entry *e, u3
 int making_thread(struct making *m, const struct pipeline_entry *e, u32 *ret)
 {
 	struct profile_thread t = {.pid = e->key.pid, .tid = e->key.tid};
-	int r = add_text(m->profile, e->key.comm, &t.comm);
+	int r = making_text(m->profile, e->key.comm, &t.comm);
 
 	if (r == 0)
-		r = add_text(m->profile, e->key.thread_name, &t.thread_name);
+		r = making_text(m->profile, e->key.thread_name, &t.thread_name);
 	if (r == 0 && m->s->options.resource)
 		r = m->s->options.resource(m->s->options.arg, e, m->profile, &t.resource);
 	if (r == 0)

@@ -41,3 +41,18 @@ struct making {
 
 /* Adds the thread of an entry, with its resource and the labels of its work: labels.c. */
 int making_thread(struct making *m, const struct pipeline_entry *e, u32 *ret);
+
+/* ---- values.c ---- */
+
+#define MAKING_VALUES 4
+
+/* Adds a text to the profile's strings. */
+int making_text(struct profile *p, const char *text, u32 *ret);
+/*
+ * Adds the sample types: the number of samples and the one or two values that they stand for; those
+ * of a memory profile as Go's own has them.
+ */
+int making_types(struct making *m);
+/* Sets the values of samples of an entry, in the order of making_types(). */
+void making_values(const struct making *m, const struct pipeline_key *key, s64 count, s64 value,
+		   s64 bytes, s64 ret[MAKING_VALUES]);

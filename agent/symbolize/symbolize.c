@@ -45,20 +45,15 @@ void symbolizer_hurry(struct symbolizer *s)
 	__atomic_store_n(&s->hurry, true, __ATOMIC_RELAXED);
 }
 
-static int add_text(struct profile *p, const char *text, u32 *ret)
-{
-	return profile_add_string(p, text, strlen(text), ret);
-}
-
 static int add_function(struct profile *p, const struct symbol_frame *f, u32 *ret)
 {
 	struct profile_function fn = {.start_line = f->start_line};
-	int r = add_text(p, f->name, &fn.name);
+	int r = making_text(p, f->name, &fn.name);
 
 	if (r == 0)
-		r = add_text(p, f->system_name ? f->system_name : f->name, &fn.system_name);
+		r = making_text(p, f->system_name ? f->system_name : f->name, &fn.system_name);
 	if (r == 0 && f->file)
-		r = add_text(p, f->file, &fn.file);
+		r = making_text(p, f->file, &fn.file);
 	return r < 0 ? r : profile_add_function(p, &fn, ret);
 }
 
@@ -76,7 +71,7 @@ static int kernel_mapping(struct making *m, const char *module, u32 *ret)
 		snprintf(path, sizeof(path), "[%s]", module);
 	else
 		snprintf(path, sizeof(path), "[kernel]");
-	r = add_text(m->profile, path, &id);
+	r = making_text(m->profile, path, &id);
 	if (r < 0)
 		return r;
 	known = map_get(&m->modules, id);
@@ -127,11 +122,11 @@ static int add_mapping(struct making *m, const struct procman_binary *b, u32 *re
 {
 	struct profile_mapping mapping = {};
 	char hex[ELF_MAX_BUILD_ID * 2 + 1];
-	int r = add_text(m->profile, b->path, &mapping.path);
+	int r = making_text(m->profile, b->path, &mapping.path);
 
 	binary_id(b, hex);
 	if (r == 0)
-		r = add_text(m->profile, hex, &mapping.build_id);
+		r = making_text(m->profile, hex, &mapping.build_id);
 	return r < 0 ? r : profile_add_mapping(m->profile, &mapping, ret);
 }
 
@@ -710,8 +705,9 @@ static int place_entry(struct making *m, const struct pipeline_entry *e, struct 
 /* The sum of an entry's events, as one sample. */
 static int add_entry(struct making *m, const struct pipeline_entry *e, const struct placed *at)
 {
-	s64 values[3] = {(s64)e->count, e->value, e->bytes};
+	s64 values[MAKING_VALUES];
 
+	making_values(m, &e->key, (s64)e->count, e->value, e->bytes, values);
 	return profile_add_linked_sample(m->profile, 0, at->thread, at->stack, at->link, values);
 }
 
@@ -731,35 +727,15 @@ static int add_samples(struct making *m)
 	for (size_t i = 0; shows_times(m) && i < b->events.n && r == 0; i++) {
 		const struct pipeline_event *e = &b->events.data[i];
 		const struct placed *at = &placed[e->entry];
-		s64 values[3] = {1 + (s64)e->more, e->value, e->bytes};
+		const struct pipeline_key *key = &b->entries.data[e->entry].key;
+		s64 values[MAKING_VALUES];
 
-		if (b->entries.data[e->entry].key.source == m->source && e->time_ns >= m->from_ns)
-			r = profile_add_linked_sample(m->profile, e->time_ns + offset, at->thread,
-						      at->stack, at->link, values);
+		if (key->source != m->source || e->time_ns < m->from_ns)
+			continue;
+		making_values(m, key, 1 + (s64)e->more, e->value, e->bytes, values);
+		r = profile_add_linked_sample(m->profile, e->time_ns + offset, at->thread,
+					      at->stack, at->link, values);
 	}
-	return r;
-}
-
-/* Adds the sample types: the number of samples, and the one or two values that they stand for. */
-static int add_types(struct making *m)
-{
-	const struct sampler_source *source = &m->batch->sources[m->source];
-	const struct vocab_sample_type *type = vocab_sample_type(source->type);
-	struct profile *p = m->profile;
-	int r = profile_add_table_type(p, SAMPLE_TYPE_SAMPLES);
-
-	if (r == 0)
-		r = profile_add_type(p, source->type_name, type->unit);
-	if (r == 0 && source->bytes_type)
-		r = profile_add_table_type(p, source->bytes_type);
-	if (r == 0)
-		r = add_text(p, source->type_name, &p->period_name);
-	if (r == 0)
-		r = add_text(p, type->unit, &p->period_unit);
-	p->period = (s64)source->period;
-	/* Samples of a clock have equal weights, so their number is the default; other samples
-	 * vary. */
-	p->default_type = !type->is_cpu;
 	return r;
 }
 
@@ -825,7 +801,7 @@ static int make_profile(struct symbolizer *s, const struct pipeline_batch *b, u6
 			   .n_entries = b->entries.n,
 			   .counts = b->counts[source],
 			   .profile = profile};
-	int r = profile ? add_types(&m) : -ENOMEM;
+	int r = profile ? making_types(&m) : -ENOMEM;
 
 	if (r == 0 && from_ns > b->started_ns)
 		r = leave_out_events(&m);

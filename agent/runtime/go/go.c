@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Go: lib/runtime/go turns its tables into unwind rows, so nothing is learned or attached.
- * goroutines.c finds goroutines that wait.
+ * goroutines.c finds goroutines that wait, heap.c reads the memory profile.
  */
 #include "runtime/go/go.h"
 
@@ -14,6 +14,7 @@ static bool go_is_runtime(const struct procman_binary *b)
 }
 
 extern const struct runtime_task_ops go_tasks;
+extern const struct runtime_heap_ops go_heap_ops;
 
 const struct native_runtime_ops native_runtime_go = {
 	.is_runtime = go_is_runtime,
@@ -21,4 +22,5 @@ const struct native_runtime_ops native_runtime_go = {
 	.otel_name = "go",
 	.otel_version = go_version,
 	.tasks = &go_tasks,
+	.heap = &go_heap_ops,
 };

@@ -45,3 +45,22 @@ bool go_goroutines_is_runtime(const struct go_goroutines *g, u64 svma);
 
 /* -ENOTSUP: the program names no release, or one whose layout is unknown. */
 int go_labels_find(struct elf_file *elf, struct go_labels *ret);
+
+/* Words of the program's data that stkbucket() uses; one of them heads the list of sites. */
+#define GO_HEAP_LISTS 32
+
+/* Where a program has its memory profile. Addresses are svmas. */
+struct go_heap {
+	u64 lists[GO_HEAP_LISTS];
+	u32 n_lists;
+	u64 rate;		/* MemProfileRate: a word */
+	u64 cycle;		/* the number of the profile's cycle: 32 bits */
+	bool is_shifted;	/* bit 0 of it is a flag (1.19 and later) */
+	struct go_range goexit; /* code of the outermost function of a goroutine */
+};
+
+/*
+ * -ENOTSUP: neither symbols nor code tell where the profile is. Another error: the file has no
+ * table of functions, or it is damaged. Machines: amd64 and arm64.
+ */
+int go_heap_find(struct elf_file *elf, struct go_heap *ret);

@@ -190,3 +190,18 @@ int go_lines_lookup(const struct go_lines *l, u64 svma, bool inlines, bool lines
 	*ret_n = n + 1;
 	return ret[n].name && *ret[n].name ? 0 : -ENOENT;
 }
+
+u32 go_lines_calls(const struct go_lines *l, u64 svma, u32 max, u64 *ret)
+{
+	struct inline_tree tree;
+	struct go_frame frame;
+	struct go_func f;
+	u32 n = 0;
+
+	if (!find_func(l, svma, &f))
+		return 0;
+	tree = read_inline_tree(l, &f);
+	for (u64 pc = svma; n < max && inlined_at(l, &f, &tree, pc, &frame, &pc);)
+		ret[n++] = pc;
+	return n;
+}

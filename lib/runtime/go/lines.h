@@ -30,3 +30,8 @@ void go_lines_close(struct go_lines *l);
  */
 int go_lines_lookup(const struct go_lines *l, u64 svma, bool inlines, bool lines, u32 max,
 		    struct go_frame *ret, u32 *ret_n);
+/*
+ * Of an svma in code that was inlined: where the inlined functions were called, innermost first, in
+ * the function that has their code. Returns their number, at most max.
+ */
+u32 go_lines_calls(const struct go_lines *l, u64 svma, u32 max, u64 *ret);
