@@ -495,7 +495,8 @@ static int look(const struct runtime_target *t, void *learned, struct runtime_he
 	free(p.bytes);
 	if (r < 0)
 		return r;
-	if (rate <= 0 && !now.sites.n)
+	/* The linker turns the profile off if nothing can read it; a few sites may be older. */
+	if (rate <= 0 && (!now.sites.n || !k->at.is_used))
 		return -ENODATA;
 	l->rate = (u64)MAX(rate, 0);
 	return tell_sites(&n, &now, l);

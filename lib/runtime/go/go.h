@@ -56,6 +56,7 @@ struct go_heap {
 	u64 rate;		/* MemProfileRate: a word */
 	u64 cycle;		/* the number of the profile's cycle: 32 bits */
 	bool is_shifted;	/* bit 0 of it is a flag (1.19 and later) */
+	bool is_used;		/* the program can read it: MemProfile() is linked */
 	struct go_range goexit; /* code of the outermost function of a goroutine */
 };
 

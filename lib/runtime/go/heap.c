@@ -4,7 +4,8 @@
  * cycle. A stripped program has no symbols of data, but .gopclntab names functions that use it:
  *
  *	runtime.nextSample	loads MemProfileRate, the only such word whose value in the file is
- *				512 KiB
+ *	runtime.profilealloc	512 KiB; from 1.17 to 1.20 it is set at the start, and is the only
+ *	runtime.mallocgc	one that runtime.parsedebugvars sets, too
  *	runtime.stkbucket	uses mbuckets, and a dozen other variables: the memory of a process
  *				tells which (agent/runtime/go/heap.c)
  *	runtime.mProf_Malloc	these two load the cycle, which is the only 32-bit variable that
@@ -167,13 +168,22 @@ static int find_uses(struct elf_file *elf, const struct go_func *f, struct uses 
 	return 0;
 }
 
-enum known { NEXT_SAMPLE, PROFILE_ALLOC, MALLOCGC, STKBUCKET, PROF_MALLOC, PROF_FREE, KNOWN_N };
+#define KNOWN(X)                                                                                   \
+	X(NEXT_SAMPLE, "nextSample")                                                               \
+	X(PROFILE_ALLOC, "profilealloc")                                                           \
+	X(MALLOCGC, "mallocgc")                                                                    \
+	X(DEBUG_VARS, "parsedebugvars")                                                            \
+	X(STKBUCKET, "stkbucket")                                                                  \
+	X(PROF_MALLOC, "mProf_Malloc")                                                             \
+	X(PROF_FREE, "mProf_Free")
 
-static const char *const known_names[KNOWN_N] = {
-	[NEXT_SAMPLE] = "runtime.nextSample",	[PROFILE_ALLOC] = "runtime.profilealloc",
-	[MALLOCGC] = "runtime.mallocgc",	[STKBUCKET] = "runtime.stkbucket",
-	[PROF_MALLOC] = "runtime.mProf_Malloc", [PROF_FREE] = "runtime.mProf_Free",
-};
+#define ID(id, name) id,
+enum known { KNOWN(ID) KNOWN_N };
+#undef ID
+
+#define NAME(id, name) "runtime." name,
+static const char *const known_names[KNOWN_N] = {KNOWN(NAME)};
+#undef NAME
 
 /* The variable has its default in the file. */
 static bool is_rate(struct elf_file *elf, u64 svma)
@@ -198,18 +208,19 @@ static u64 find_rate(struct elf_file *elf, const struct uses *u)
 	return rate;
 }
 
-static u64 find_cycle(const struct uses *a, const struct uses *b)
+/* The only variable that both use so; 0: none, or several. */
+static u64 find_common(const struct uses *a, const struct uses *b, enum use how)
 {
-	u64 cycle = 0;
+	u64 common = 0;
 
 	for (u32 i = 0; i < a->n; i++) {
-		if (!(a->how[i] & USE_HALF) || !has_use(b, a->svma[i], USE_HALF))
+		if (!(a->how[i] & how) || !has_use(b, a->svma[i], how))
 			continue;
-		if (cycle)
+		if (common)
 			return 0;
-		cycle = a->svma[i];
+		common = a->svma[i];
 	}
-	return cycle;
+	return common;
 }
 
 /* Words that are not in the file: 0 at first, as the heads of lists are. */
@@ -242,6 +253,9 @@ static void find_functions(const struct pclntab *t, struct go_heap *h,
 			continue;
 		if (!strcmp(name, "runtime.goexit"))
 			h->goexit = (struct go_range){f.start, f.end};
+		if (!strcmp(name, "runtime.MemProfile") ||
+		    !strcmp(name, "runtime.memProfileInternal"))
+			h->is_used = true;
 		for (u32 k = 0; k < KNOWN_N; k++)
 			if (!strcmp(name, known_names[k]))
 				known[k] = f;
@@ -260,7 +274,9 @@ static int find_by_code(struct elf_file *elf, const struct go_func known[KNOWN_N
 	if (r == 0) {
 		for (u32 k = NEXT_SAMPLE; k <= MALLOCGC && !h->rate; k++)
 			h->rate = find_rate(elf, &uses[k]);
-		h->cycle = find_cycle(&uses[PROF_MALLOC], &uses[PROF_FREE]);
+		for (u32 k = NEXT_SAMPLE; k <= MALLOCGC && !h->rate; k++)
+			h->rate = find_common(&uses[k], &uses[DEBUG_VARS], USE_WORD);
+		h->cycle = find_common(&uses[PROF_MALLOC], &uses[PROF_FREE], USE_HALF);
 		find_lists(elf, &uses[STKBUCKET], h);
 	}
 	free(uses);
@@ -330,7 +346,8 @@ int go_heap_find(struct elf_file *elf, struct go_heap *ret)
 		return r;
 	find_functions(&t, &h, known);
 	if (!find_by_symbols(elf, &h)) {
-		h = (struct go_heap){.goexit = h.goexit, .is_shifted = is_shifted(elf)};
+		h = (struct go_heap){
+			.goexit = h.goexit, .is_used = h.is_used, .is_shifted = is_shifted(elf)};
 		r = find_by_code(elf, known, &h);
 	}
 	if (r == 0 && (!h.n_lists || !h.rate || !h.cycle || !h.goexit.end))

@@ -10,6 +10,8 @@
 //	profile		runtime.MemProfile: [{"allocs", "bytes", "frees", "freed", "stack": [function …], "lines": [line …]} …]
 //	pprof FILE	writes the heap profile of runtime/pprof
 //	churn		allocates without end, in the background, with collections
+//	many		allocates once at each of 30,000 sites
+//	sleep MS	waits
 package main
 
 import (
@@ -21,6 +23,7 @@ import (
 	"runtime/pprof"
 	"strconv"
 	"strings"
+	"time"
 )
 
 type record struct {
@@ -108,21 +111,29 @@ func work(n int) {
 	}
 }
 
-func churn(stop chan bool) {
+func churn() {
 	for {
-		select {
-		case <-stop:
-			return
-		default:
-			sink = make([]byte, 30000)
-			grow(6)
-		}
+		sink = make([]byte, 30000)
+		grow(6)
 	}
+}
+
+//go:noinline
+func many(depth, size, path int) {
+	if depth > 0 && path>>(depth%3)&1 == 0 {
+		many(depth-1, size, path)
+		return
+	}
+	if depth > 0 {
+		many(depth-1, size, path)
+		return
+	}
+	sink = make([]byte, size)
 }
 
 func profile() []record {
 	var all []record
-	p := make([]runtime.MemProfileRecord, 10000)
+	p := make([]runtime.MemProfileRecord, 20000)
 	n, ok := runtime.MemProfile(p, true)
 	if !ok {
 		panic("too many records")
@@ -180,7 +191,14 @@ func main() {
 		case "pprof":
 			writePprof(words[1])
 		case "churn":
-			go churn(make(chan bool))
+			go churn()
+		case "many":
+			for i := 0; i < 120*8*82; i++ {
+				many(i%120, 64+i/120%82*400, i/120/82)
+			}
+		case "sleep":
+			ms, _ := strconv.Atoi(words[1])
+			time.Sleep(time.Duration(ms) * time.Millisecond)
 		}
 		fmt.Println("done")
 	}
