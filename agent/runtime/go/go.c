@@ -5,6 +5,7 @@
  */
 #include "runtime/go/go.h"
 
+#include "agent/runtime/go/heap.h"
 #include "agent/runtime/runtime.h"
 
 static bool go_is_runtime(const struct procman_binary *b)
@@ -14,7 +15,6 @@ static bool go_is_runtime(const struct procman_binary *b)
 }
 
 extern const struct runtime_task_ops go_tasks;
-extern const struct runtime_heap_ops go_heap_ops;
 
 const struct native_runtime_ops native_runtime_go = {
 	.is_runtime = go_is_runtime,

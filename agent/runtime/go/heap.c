@@ -19,14 +19,14 @@
  * published and the cycle is the same before and after; a bucket is believed only if the hash in
  * it is that of its stack and size.
  */
+#include "agent/runtime/go/heap.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/runtime/runtime.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "runtime/go/go.h"
 #include "runtime/go/lines.h"
 
 #define SITES_MAX 1000000
@@ -40,16 +40,6 @@
 #define INLINED_MAX 64
 #define CALLS_MAX (1u << 18) /* addresses whose inlined calls are remembered */
 #define MEM_PROFILE 1
-
-extern const struct runtime_heap_ops go_heap_ops;
-
-struct known { /* of a binary */
-	struct go_heap at;
-	/* svma of a call → first of `inlined` << 8 | how many: where the inlined functions around
-	 * it were called */
-	struct map calls;
-	vec(u64) inlined;
-};
 
 struct header {
 	u64 next, allnext, typ, hash, size, nstk;
@@ -323,7 +313,7 @@ static int read_profile(const struct runtime_target *t, const struct go_heap *h,
 /* The look at a process, and the tables of its file, which are read when they are needed. */
 struct naming {
 	const struct runtime_target *t;
-	struct known *known;
+	struct go_heap_known *known;
 	struct elf_file *elf; /* owned, as `lines` */
 	struct go_lines *lines;
 	u64 calls[STACK_MAX];
@@ -340,7 +330,7 @@ static void naming_deinit(struct naming *n)
 /* A file of its own, so that the tables do not stay in memory. */
 static int open_lines(struct naming *n)
 {
-	int r = n->elf ? 0 : elf_file_open_again(n->t->elf, &n->elf);
+	int r = n->elf ? 0 : n->t->elf ? elf_file_open_again(n->t->elf, &n->elf) : -ENOENT;
 
 	return r < 0 ? r : go_lines_open(n->elf, &n->lines);
 }
@@ -348,7 +338,7 @@ static int open_lines(struct naming *n)
 /* Where inlined functions around a call were called, innermost first; borrowed. */
 static int find_inlined(struct naming *n, u64 svma, const u64 **ret, u32 *ret_n)
 {
-	struct known *k = n->known;
+	struct go_heap_known *k = n->known;
 	const u64 *at = map_get(&k->calls, svma);
 	u64 found[INLINED_MAX];
 	u32 count;
@@ -454,7 +444,7 @@ static int tell_sites(struct naming *n, const struct walk *w, struct runtime_hea
 static int learn(struct elf_file *elf, void **ret)
 {
 	_cleanup_elf_file_ struct elf_file *own = NULL;
-	struct known *k = calloc(1, sizeof(*k));
+	struct go_heap_known *k = calloc(1, sizeof(*k));
 	int r = k ? elf_file_open_again(elf, &own) : -ENOMEM;
 
 	if (r == 0)
@@ -468,7 +458,7 @@ static int learn(struct elf_file *elf, void **ret)
 
 static void forget(void *learned)
 {
-	struct known *k = learned;
+	struct go_heap_known *k = learned;
 
 	map_deinit(&k->calls);
 	vec_deinit(&k->inlined);
@@ -477,7 +467,7 @@ static void forget(void *learned)
 
 static int look(const struct runtime_target *t, void *learned, struct runtime_heap_look *l)
 {
-	struct known *k = learned;
+	struct go_heap_known *k = learned;
 	_cleanup_naming_ struct naming n = {.t = t, .known = k};
 	_cleanup_walk_ struct walk now = {};
 	struct pages p = {.memory = &t->memory};
