@@ -3,8 +3,8 @@
  * Go: the memory profile of a process. Its memory is this process's own, so that wild pointers lead
  * to readable memory, too.
  *
- *	byte 0	bit 0: the cycle is shifted; bit 1: MemProfile() is linked; bits 2 and 3: more words
- *		that may head the list
+ *	byte 0	bit 0: the cycle is shifted; bit 1: MemProfile() is linked; bits 2 and 3: two more
+ *		words may head the list; bit 4: sites count no bytes
  *	rest	the memory: the head of the list, the rate, the cycle, the other heads. A word 0xfffeNNNN in it is the
  *		address of its byte NNNN, a word 0xfffdNNNN the hash of a bucket, whose fourth
  *		word this is
@@ -83,6 +83,7 @@ static void fuzz(const uint8_t *data, u64 *words, size_t n)
 		       .cycle = (u64)(words + 2),
 		       .is_shifted = data[0] & 1,
 		       .is_used = data[0] & 2,
+		       .has_bytes = !(data[0] & 16),
 		       .goexit = {8, 9}}};
 	u32 seen = 0;
 	struct runtime_heap_look l = {

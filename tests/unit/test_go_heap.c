@@ -114,6 +114,7 @@ static void begin(void)
 		.cycle = (u64)&p.cycle,
 		.is_shifted = true,
 		.is_used = true,
+		.has_bytes = true,
 		.goexit = {GOEXIT, GOEXIT + 16},
 	};
 	p.buckets = calloc(MAX_SITES, sizeof(*p.buckets));
@@ -201,6 +202,19 @@ Test(go_heap, before_the_first_cycle_ends_all_is_told, .init = begin, .fini = en
 	cr_assert_eq(look(), 0);
 	cr_assert_eq(told.n, 1);
 	assert_counts(0, 5, 1);
+}
+
+Test(go_heap, bytes_follow_from_the_size_since_1_27, .init = begin, .fini = end)
+{
+	u64 *words = p.buckets[0].rest + p.buckets[0].nstk;
+	const u64 counts[8] = {10, 4, 100, 0, 5, 1, 200, 0}; /* active, future[3] */
+
+	memcpy(words, counts, sizeof(counts));
+	memset(p.buckets[1].rest + 3, 0, 64);
+	p.known.at.has_bytes = false;
+	cr_assert_eq(look(), 0);
+	cr_assert_eq(told.n, 1);
+	assert_counts(0, 15, 5);
 }
 
 Test(go_heap, inlined_functions_are_told_by_the_innermost, .init = begin, .fini = end)

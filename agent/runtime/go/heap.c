@@ -4,9 +4,11 @@
  * buckets, one for each stack and size of object, which are never freed:
  *
  *	0 next   8 allnext   16 typ   24 hash   32 size   40 nstk   48 nstk return addresses
- *	then {allocs, frees, alloc_bytes, free_bytes} four times: active, future[3]
+ *	then four times, for active and future[3]:
+ *		allocs, frees, alloc_bytes, free_bytes	1.15 to 1.26
+ *		allocs, frees				1.27: bytes follow from the size
  *
- * That is the layout of all releases from 1.15 to 1.27. The collector adds future[cycle % 3] to
+ * The collector adds future[cycle % 3] to
  * `active` when a cycle has ended; until it has done so, MemProfile() does, and here the two are
  * added up. If nothing was ever published, MemProfile() shows all that was counted.
  *
@@ -61,6 +63,7 @@ struct walk {
 	vec(struct site) sites;
 	vec(u64) stacks;
 	u64 cycle;
+	bool has_bytes; /* struct go_heap */
 };
 
 static void walk_deinit(struct walk *w)
@@ -148,6 +151,22 @@ static u64 hash_of(const u64 *stack, u32 n, u64 size)
 	return h ^ h >> 11;
 }
 
+/* Reads active and future[3] behind the stack. */
+static int read_counts(struct pages *p, u64 at, u64 size, bool has_bytes, struct counts ret[4])
+{
+	u64 words[16];
+	u32 each = has_bytes ? 4 : 2;
+	int r = read_pages(p, at, words, 4 * each * sizeof(*words));
+
+	for (u32 i = 0; i < 4 && r == 0; i++) {
+		const u64 *w = &words[(size_t)i * each];
+
+		ret[i] = (struct counts){w[0], w[1], has_bytes ? w[2] : w[0] * size,
+					 has_bytes ? w[3] : w[1] * size};
+	}
+	return r;
+}
+
 static void add_counts(struct counts *to, const struct counts *c)
 {
 	to->allocs += c->allocs;
@@ -174,7 +193,7 @@ static int read_site(struct pages *p, u64 at, struct walk *w, u64 *ret_next)
 	if (r == 0)
 		r = read_pages(p, at + sizeof(h), w->stacks.data + w->stacks.n, s.n * 8ULL);
 	if (r == 0)
-		r = read_pages(p, at + sizeof(h) + s.n * 8ULL, c, sizeof(c));
+		r = read_counts(p, at + sizeof(h) + s.n * 8ULL, h.size, w->has_bytes, c);
 	if (r < 0)
 		return r;
 	if (hash_of(w->stacks.data + s.first, s.n, h.size) != h.hash)
@@ -222,7 +241,7 @@ static int read_cycle(const struct runtime_target *t, const struct go_heap *h, u
 static int find_head(const struct runtime_target *t, const struct go_heap *h, struct pages *p,
 		     u64 *ret)
 {
-	_cleanup_walk_ struct walk probe = {};
+	_cleanup_walk_ struct walk probe = {.has_bytes = h->has_bytes};
 	u64 head, next;
 	int r;
 
@@ -282,6 +301,7 @@ static int read_profile(const struct runtime_target *t, const struct go_heap *h,
 		struct walk swap;
 		int r = read_cycle(t, h, &cycle);
 
+		now->has_bytes = h->has_bytes;
 		now->cycle = h->is_shifted ? cycle >> 1 : cycle;
 		if (r == 0)
 			r = find_head(t, h, p, &head);

@@ -50,6 +50,14 @@ bool go_version(struct elf_file *elf, char *ret, size_t n)
 	return length;
 }
 
+bool go_release(struct elf_file *elf, u32 *ret)
+{
+	char version[VERSION_MAX + 1];
+	const char *at = go_version(elf, version, sizeof(version)) ? strstr(version, "go1.") : NULL;
+
+	return at && sscanf(at, "go1.%u", ret) == 1;
+}
+
 static const char *const versions[] = {
 	[GO_1_2] = "1.2",
 	[GO_1_16] = "1.16",

@@ -12,6 +12,8 @@
 int go_describe(struct elf_file *elf, char *ret, size_t n);
 /* The release that the program names, as printable text: "go1.22.1". False: it names none. */
 bool go_version(struct elf_file *elf, char *ret, size_t n);
+/* The release as a number: 22 for "go1.22.1". False: the program names none. */
+bool go_release(struct elf_file *elf, u32 *ret);
 
 /* Offsets of the fields of runtime.g and runtime.m through which a goroutine's labels are found. */
 struct go_labels {
@@ -56,12 +58,14 @@ struct go_heap {
 	u64 rate;		/* MemProfileRate: a word */
 	u64 cycle;		/* the number of the profile's cycle: 32 bits */
 	bool is_shifted;	/* bit 0 of it is a flag (1.19 and later) */
+	bool has_bytes;		/* sites count bytes, not only objects (up to 1.26) */
 	bool is_used;		/* the program can read it: MemProfile() is linked */
 	struct go_range goexit; /* code of the outermost function of a goroutine */
 };
 
 /*
- * -ENOTSUP: neither symbols nor code tell where the profile is. Another error: the file has no
+ * -ENOTSUP: neither symbols nor code tell where the profile is, or the layout of the release is
+ * unknown. Another error: the file has no
  * table of functions, or it is damaged. Machines: amd64 and arm64.
  */
 int go_heap_find(struct elf_file *elf, struct go_heap *ret);

@@ -24,7 +24,11 @@
 #define USES_MAX 128
 #define MAX_SYMBOLS (4u << 20)
 #define DEFAULT_RATE (512 * 1024)
-#define SHIFTED_SINCE 19 /* Go 1.19 */
+/* The layout is known of the releases from 1.15 to 1.27. */
+#define FIRST_RELEASE 15
+#define LAST_RELEASE 27
+#define SHIFTED_SINCE 19
+#define WITHOUT_BYTES_SINCE 27
 
 enum use { USE_WORD = 1, USE_HALF = 2, USE_ADDRESS = 4 };
 
@@ -272,6 +276,7 @@ static int find_by_code(struct elf_file *elf, const struct go_func known[KNOWN_N
 		if (known[k].end)
 			r = find_uses(elf, &known[k], &uses[k]);
 	if (r == 0) {
+		h->rate = 0;
 		for (u32 k = NEXT_SAMPLE; k <= MALLOCGC && !h->rate; k++)
 			h->rate = find_rate(elf, &uses[k]);
 		for (u32 k = NEXT_SAMPLE; k <= MALLOCGC && !h->rate; k++)
@@ -292,11 +297,8 @@ static void take_symbol(struct go_heap *h, const char *name, u64 svma)
 		h->n_lists = 1;
 	} else if (!strcmp(name, "MemProfileRate")) {
 		h->rate = svma;
-	} else if (!strcmp(name, "mProf")) {
+	} else if (!strcmp(name, "mProf") || !strcmp(name, "mProfCycle")) {
 		h->cycle = svma;
-	} else if (!strcmp(name, "mProfCycle")) {
-		h->cycle = svma;
-		h->is_shifted = true;
 	}
 }
 
@@ -323,33 +325,25 @@ static bool find_by_symbols(struct elf_file *elf, struct go_heap *h)
 	return h->n_lists && h->rate && h->cycle;
 }
 
-/* Of a release that is not named: as the newest ones. */
-static bool is_shifted(struct elf_file *elf)
-{
-	char version[64];
-
-	if (!go_version(elf, version, sizeof(version)) || strncmp(version, "go1.", 4) != 0)
-		return true;
-	return strtoul(version + 4, NULL, 10) >= SHIFTED_SINCE;
-}
-
 int go_heap_find(struct elf_file *elf, struct go_heap *ret)
 {
 	struct go_func known[KNOWN_N] = {};
 	struct go_heap h = {};
 	struct pclntab t = {};
+	u32 release;
 	int r = elf->machine == EM_X86_64 || elf->machine == EM_AARCH64
 			? pclntab_open_with_text(elf, &t)
 			: -ENOTSUP;
 
 	if (r < 0)
 		return r;
+	if (!go_release(elf, &release) || release < FIRST_RELEASE || release > LAST_RELEASE)
+		return -ENOTSUP;
+	h.is_shifted = release >= SHIFTED_SINCE;
+	h.has_bytes = release < WITHOUT_BYTES_SINCE;
 	find_functions(&t, &h, known);
-	if (!find_by_symbols(elf, &h)) {
-		h = (struct go_heap){
-			.goexit = h.goexit, .is_used = h.is_used, .is_shifted = is_shifted(elf)};
+	if (!find_by_symbols(elf, &h))
 		r = find_by_code(elf, known, &h);
-	}
 	if (r == 0 && (!h.n_lists || !h.rate || !h.cycle || !h.goexit.end))
 		r = -ENOTSUP;
 	if (r == 0)

@@ -5,7 +5,6 @@
  * source of each release and are the same on all 64-bit machines.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "runtime/go/go.h"
@@ -56,15 +55,10 @@ static void read_code(struct elf_file *elf, struct go_labels *ret)
 int go_labels_find(struct elf_file *elf, struct go_labels *ret)
 {
 	struct go_labels l = {.g_tls = USUAL_G_TLS};
-	char version[64];
-	const char *at;
 	u32 release;
 	int r;
 
-	if (!go_version(elf, version, sizeof(version)))
-		return -ENOTSUP;
-	at = strstr(version, "go1.");
-	if (!at || sscanf(at, "go1.%u", &release) != 1)
+	if (!go_release(elf, &release))
 		return -ENOTSUP;
 	r = find_layout(release, &l);
 	if (r < 0)
