@@ -235,6 +235,11 @@ static void print_heap(void *arg, u32 pid, const char *comm, const char *text)
 		fprintf(stderr, "  %s (%u): %s\n", comm, pid, text);
 }
 
+static bool is_heap(const struct record *r)
+{
+	return recording_source(r->recording, 0)->type == SAMPLE_TYPE_INUSE_SPACE;
+}
+
 static void print_heaps(struct record *r)
 {
 	struct told t = {};
@@ -296,7 +301,7 @@ static void print_summary(struct record *r, const struct profile *p)
 			st.tasks.failed);
 	if (st.resident.looks)
 		print_resident(&st.resident);
-	if (r->sampling.what.heap)
+	if (is_heap(r))
 		print_heaps(r);
 	if (sym.kernel_hidden && !r->sampling.what.user_only)
 		fprintf(stderr,
@@ -322,7 +327,7 @@ static int write_result(struct record *r)
 	recording_stats(r->recording, &now);
 	/* Counted with the profile. */
 	r->stats.resident = now.resident;
-	if (e == 0 && r->sampling.what.heap) {
+	if (e == 0 && is_heap(r)) {
 		r->stats.counts.samples = p->quality.samples;
 		r->stats.counts.user_samples = p->quality.user_stacks;
 		r->stats.counts.truncated = p->quality.truncated;

@@ -197,8 +197,7 @@ static void set_base(struct pipeline *p, struct heaped *f)
 {
 	int r = look_at(p, f, ~0ULL);
 
-	/* A runtime that is not known yet has just begun. */
-	f->is_based = r == 0 || r == -ENOENT || r == -ENODATA;
+	f->is_based = r == 0 || r == -ENODATA;
 	vec_foreach (&f->held, s)
 		f->bases.data[s->base] = (struct base){s->allocs, s->alloc_bytes};
 	f->held.n = 0;
@@ -231,53 +230,11 @@ static void process_changed(void *arg, const struct procman_process *proc)
 	f->passes = h->all;
 	if (!h->begun)
 		return;
-	if (proc->image_ns >= h->began_ns)
+	/* What a forked process had counts for its parent. */
+	if (proc->image_ns >= h->began_ns && proc->image_ns != proc->start_ns)
 		f->is_based = true;
 	else
 		set_base(p, f);
-}
-
-static void end(struct pipeline *p, u64 image)
-{
-	struct heaps *h = p->heaps;
-	struct heaped *f;
-	u64 v;
-
-	if (!h || !map_del(&h->processes, image, &v))
-		return;
-	f = (struct heaped *)v;
-	if (!h->ticks || !f->held.n || h->ended.n >= MAX_ENDED || vec_push(&h->ended, f) < 0)
-		heaped_free(f);
-}
-
-static void process_exec(void *arg, const struct procman_process *proc, u64 before)
-{
-	(void)proc;
-	end(arg, before);
-}
-
-static void process_ended(void *arg, const struct procman_process *proc)
-{
-	end(arg, proc->image);
-}
-
-const struct procman_listener heap_listener = {
-	.process_changed = process_changed,
-	.process_exec = process_exec,
-	.process_ended = process_ended,
-	.process_gone = process_ended,
-};
-
-void heap_begin(struct pipeline *p)
-{
-	struct heaps *h = p->heaps;
-
-	if (!h)
-		return;
-	h->began_ns = clock_ns(CLOCK_MONOTONIC);
-	map_foreach (&h->processes, slot)
-		set_base(p, (struct heaped *)slot->value);
-	h->begun = true;
 }
 
 void heap_see(struct pipeline *p, const struct procman_process *proc)
@@ -308,9 +265,13 @@ static bool look(struct pipeline *p, u64 image, u64 until_ns)
 		return false;
 	}
 	r = look_at(p, f, until_ns);
-	if (r == 0)
-		f->round = p->heaps->round + 1;
-	return r == 0;
+	if (r < 0)
+		return false;
+	f->round = p->heaps->round + 1;
+	/* It may have ended when it is counted. */
+	if (p->heaps->ticks)
+		processes_see(p, f->pid, procman_known(p->procman, f->pid));
+	return true;
 }
 
 /* The ring is read in between, after which processes may be others. */
@@ -330,6 +291,18 @@ static void look_at_all(struct pipeline *p, u64 until_ns)
 	}
 	vec_deinit(&images);
 	h->round += n > 0;
+}
+
+void heap_begin(struct pipeline *p)
+{
+	struct heaps *h = p->heaps;
+
+	if (!h)
+		return;
+	h->began_ns = clock_ns(CLOCK_MONOTONIC);
+	h->begun = true;
+	/* The first look at each sets what does not count. */
+	look_at_all(p, ~0ULL);
 }
 
 void heap_tick(struct pipeline *p)
@@ -455,23 +428,31 @@ static void count_site(struct pipeline *p, struct heaped *f, const struct held *
 	*base = (struct base){s->allocs, s->alloc_bytes};
 }
 
-/* Of one that has ended, what lived at its end counts only if nothing was read later. */
-static void count_process(struct pipeline *p, struct heaped *f, u64 time_ns)
+static void count_sites(struct pipeline *p, struct heaped *f, bool live, u64 time_ns)
 {
-	const struct procman_process *proc = procman_known(p->procman, f->pid);
 	struct heaps *h = p->heaps;
-	bool live = f->round == h->round;
 
-	h->stats.counted += f->held.n > 0;
 	h->stats.sites += f->held.n;
 	vec_foreach (&f->held, s)
 		count_site(p, f, s, live, time_ns);
-	if (f->held.n && proc && proc->image == f->image)
-		processes_see(p, f->pid, proc);
-	f->held.n = 0;
 }
 
-/* Those that were counted before are known only for what pipeline_heap_say() tells. */
+static void count_process(struct pipeline *p, struct heaped *f, u64 time_ns)
+{
+	const struct procman_process *proc = procman_known(p->procman, f->pid);
+
+	p->heaps->stats.counted += f->held.n > 0;
+	count_sites(p, f, f->round == p->heaps->round, time_ns);
+	if (f->held.n && proc && proc->image == f->image)
+		processes_see(p, f->pid, proc);
+	vec_deinit(&f->held);
+	vec_deinit(&f->words);
+}
+
+/*
+ * What lived at the end of those that have ended counts only if nothing was read later. Those that
+ * were counted before are known only for what pipeline_heap_say() tells.
+ */
 static void count_ended(struct pipeline *p, u64 time_ns)
 {
 	struct heaps *h = p->heaps;
@@ -482,7 +463,8 @@ static void count_ended(struct pipeline *p, u64 time_ns)
 			heaped_free(*f);
 			continue;
 		}
-		count_process(p, *f, time_ns);
+		if ((*f)->round == h->round)
+			count_sites(p, *f, true, time_ns);
 		(*f)->is_counted = true;
 		h->ended.data[n++] = *f;
 	}
@@ -497,11 +479,51 @@ void heap_count(struct pipeline *p, u64 time_ns)
 		return;
 	if (!h->stopped)
 		look_at_all(p, clock_ns(CLOCK_MONOTONIC) + ROUND_MAX_NS);
-	h->stats.counted = h->stats.sites = 0;
+	/* With ticks, those that have ended were counted meanwhile. */
+	if (!h->ticks)
+		h->stats.counted = h->stats.sites = 0;
 	map_foreach (&h->processes, slot)
 		count_process(p, (struct heaped *)slot->value, time_ns);
 	count_ended(p, time_ns);
 }
+
+/* ---- ends ---- */
+
+static void end(struct pipeline *p, u64 image)
+{
+	struct heaps *h = p->heaps;
+	struct heaped *f;
+	u64 v;
+
+	if (!h || !map_del(&h->processes, image, &v))
+		return;
+	f = (struct heaped *)v;
+	/* Its files are open now, and may be closed when the recording ends. */
+	if (h->ticks && f->held.n) {
+		h->stats.counted++;
+		count_sites(p, f, false, clock_ns(CLOCK_MONOTONIC));
+	}
+	if (!h->ticks || !f->held.n || h->ended.n >= MAX_ENDED || vec_push(&h->ended, f) < 0)
+		heaped_free(f);
+}
+
+static void process_exec(void *arg, const struct procman_process *proc, u64 before)
+{
+	(void)proc;
+	end(arg, before);
+}
+
+static void process_ended(void *arg, const struct procman_process *proc)
+{
+	end(arg, proc->image);
+}
+
+const struct procman_listener heap_listener = {
+	.process_changed = process_changed,
+	.process_exec = process_exec,
+	.process_ended = process_ended,
+	.process_gone = process_ended,
+};
 
 /* ---- what was found ---- */
 

@@ -223,6 +223,21 @@ def test_a_command_that_ends(culprit, tmp_path, program):
     compare(shown(got, slice(2, 4)), shown(truth, slice(2, 4)), "allocated")
 
 
+def test_children_that_end(culprit, tmp_path, program):
+    """What each has allocated adds up; live is what the last of them had."""
+    out, told = tmp_path / "out.pb.gz", [tmp_path / f"told{i}" for i in range(3)]
+    words = [f"(printf 'work {20 + i}\ngc\ngc\nprofile\n'; sleep 1.2) | {program} > {path}" for i, path in enumerate(told)]
+    record(culprit, out, "--heap", "--", "sh", "-c", "; ".join(words), env={"GOGC": "off", "RATE": "4096"})
+    want, last = {}, None
+    for path in told:
+        last = Truth(json.loads(path.read_text().splitlines()[-1]), 4096).stacks
+        for at, values in last.items():
+            add(want, at, values)
+    got = recorded(out)
+    compare(shown(got, slice(2, 4)), shown(want, slice(2, 4)), "allocated")
+    compare(shown(got, slice(0, 2)), shown(last, slice(0, 2)), "live")
+
+
 def check_says_none(culprit, tmp_path, path):
     """It is said, and no zero bytes are shown; so it is of a runtime that has none."""
     go = subprocess.Popen([path])
@@ -267,6 +282,11 @@ def test_more_sites_than_are_read(culprit, tmp_path, program):
 def test_mistakes_are_told_in_a_line(culprit, tmp_path, args, says):
     done = record(culprit, tmp_path / "out.folded", *args, "-d", 1, check=False)
     assert done.returncode in (1, 2) and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_top_refuses_what_is_no_rate(culprit):
+    done = subprocess.run([culprit, "top", "--heap"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "top shows rates" in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
 LIVE = "memory:inuse_space:bytes:space:bytes"
