@@ -220,8 +220,9 @@ struct runtime_heap_ops {
 	/* Reads the file only; up to 30 ms. -ENOTSUP: where the profile is is unknown. */
 	int (*learn)(struct elf_file *elf, void **ret);
 	void (*forget)(void *learned);
-	/* -ENODATA: the program keeps no profile; -E2BIG: it is larger than may be read; -EAGAIN: it
-	 * changed all the time; -EINVAL: it is not what was expected; -ETIME; -ESRCH. */
+	/* -ENODATA: the program keeps no profile; -E2BIG: it is larger than may be read;
+	 * -EAGAIN: it changed all the time; -EINVAL: it is not what was expected; -ETIME;
+	 * -ESRCH. */
 	int (*look)(const struct runtime_target *t, void *learned, struct runtime_heap_look *l);
 };
 

@@ -3,11 +3,11 @@
  * Go: the memory profile of a process. Its memory is this process's own, so that wild pointers lead
  * to readable memory, too.
  *
- *	byte 0	bit 0: the cycle is shifted; bit 1: MemProfile() is linked; bits 2 and 3: two more
- *		words may head the list; bit 4: sites count no bytes
- *	rest	the memory: the head of the list, the rate, the cycle, the other heads. A word 0xfffeNNNN in it is the
- *		address of its byte NNNN, a word 0xfffdNNNN the hash of a bucket, whose fourth
- *		word this is
+ *	byte 0	bits: the cycle is shifted; MemProfile() is linked; two more words may head the
+ *		list; sites count no bytes
+ *	rest	the memory: the head of the list, the rate, the cycle, the other heads. A word
+ *		0xfffeNNNN in it is the address of its byte NNNN, a word 0xfffdNNNN the hash of
+ *		a bucket, whose fourth word this is
  */
 #include <stdint.h>
 #include <stdlib.h>

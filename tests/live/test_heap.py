@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import urllib.error
-from collections import Counter
 
 import pytest
 

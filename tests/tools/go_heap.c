@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints where a Go program has its memory profile: go_heap FILE. Addresses: the rate, the cycle, whether it is
- * shifted, and candidates for the head of the list. */
+/*
+ * Prints where a Go program has its memory profile: go_heap FILE. The addresses of the rate and of
+ * the cycle, whether the cycle is shifted, and the addresses that may head the list.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
