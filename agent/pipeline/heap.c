@@ -15,6 +15,8 @@
  * the next one. */
 #define ROUND_MAX_NS 300000000ULL
 #define LOOK_MAX_NS 100000000ULL
+/* Looks before the end take one of so many parts of the time. The processes do not notice them. */
+#define TICK_PARTS 10
 #define MAX_ENDED 4096
 #define TEXT_BYTES 256
 
@@ -316,7 +318,7 @@ void heap_tick(struct pipeline *p)
 	if (now < h->tick_ns)
 		return;
 	look_at_all(p, ~0ULL);
-	h->tick_ns = pipeline_next_look_ns(h->began_ns, now);
+	h->tick_ns = pipeline_next_look_ns(h->began_ns, now, TICK_PARTS);
 }
 
 void heap_stop(struct pipeline *p)

@@ -40,18 +40,17 @@
 #define TAKE_MAX_NS 500000000ULL
 #define STOP_MAX_NS 2000000000ULL
 
-/* A look at least so often, in parts of the time so far; and how much of the time it may take. */
+/* A look at least so often, in parts of the time so far. */
 #define LOOK_SHARE 10
 #define LOOK_MIN_NS 50000000ULL
 #define LOOK_MAX_NS 1000000000ULL
-#define LOOK_COST 50
 
-u64 pipeline_next_look_ns(u64 began_ns, u64 look_ns)
+u64 pipeline_next_look_ns(u64 began_ns, u64 look_ns, u64 parts)
 {
 	u64 gap = MIN(MAX((look_ns - began_ns) / LOOK_SHARE, LOOK_MIN_NS), LOOK_MAX_NS);
 	u64 end_ns = clock_ns(CLOCK_MONOTONIC);
 
-	return end_ns + MAX(gap, (end_ns - look_ns) * LOOK_COST);
+	return end_ns + MAX(gap, (end_ns - look_ns) * parts);
 }
 
 u64 pipeline_note_stall(struct pipeline *p, u64 begin_ns, const char *what)

@@ -423,6 +423,8 @@ void resident_moved(struct pipeline *p, const struct record_moved *record)
 
 /* ---- rounds of looks ---- */
 
+/* Looks before the end take one of so many parts of the time: they lock the address space. */
+#define TICK_PARTS 50
 /* At the end of a period. Processes that were looked at longest ago come first. */
 #define COUNT_MAX_NS 300000000ULL
 
@@ -500,7 +502,7 @@ void resident_tick(struct pipeline *p)
 	if (!r->ticks || now < r->tick_ns)
 		return;
 	look_at_all(p, ~0ULL);
-	r->tick_ns = pipeline_next_look_ns(r->began_ns, now);
+	r->tick_ns = pipeline_next_look_ns(r->began_ns, now, TICK_PARTS);
 }
 
 void resident_stop(struct pipeline *p)

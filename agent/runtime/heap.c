@@ -47,7 +47,7 @@ bool runtimes_heap_say(struct runtimes *r, const struct procman_process *p, int 
 	switch (result) {
 	case 0:
 		snprintf(ret, n, "%s: memory profile of %u sites, one sample per %llu bytes",
-			 id.name, l->n_sites, MAX(l->rate, 1ULL));
+			 id.name, l->n_sites, l->rate);
 		break;
 	case -ENODATA:
 		snprintf(

@@ -210,7 +210,7 @@ struct runtime_heap_look {
 	void (*site)(void *arg, const struct runtime_heap_look *l, const struct runtime_site *s);
 	void *arg;
 	/* Results, set before the first site. */
-	u64 rate;   /* one sample per so many bytes on average; 0 and 1: each allocation is one */
+	u64 rate;   /* one sample per so many bytes on average; 1: each allocation is one */
 	u32 n_torn; /* sites that were left out, because they changed while they were read */
 	u32 n_sites;
 	u64 bytes; /* that were read */

@@ -3,8 +3,8 @@
  * Go: the memory profile of a process. Its memory is this process's own, so that wild pointers lead
  * to readable memory, too.
  *
- *	byte 0	bits: the cycle is shifted; MemProfile() is linked; two more words may head the
- *		list; sites count no bytes
+ *	byte 0	bits: 0 the cycle is shifted, 2 and 3 two more words may head the list, 4 sites
+ *		count no bytes
  *	rest	the memory: the head of the list, the rate, the cycle, the other heads. A word
  *		0xfffeNNNN in it is the address of its byte NNNN, a word 0xfffdNNNN the hash of
  *		a bucket, whose fourth word this is
@@ -82,7 +82,6 @@ static void fuzz(const uint8_t *data, u64 *words, size_t n)
 		       .rate = (u64)(words + 1),
 		       .cycle = (u64)(words + 2),
 		       .is_shifted = data[0] & 1,
-		       .is_used = data[0] & 2,
 		       .has_bytes = !(data[0] & 16),
 		       .goexit = {8, 9}}};
 	u32 seen = 0;

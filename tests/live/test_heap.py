@@ -212,7 +212,7 @@ def test_a_command_that_ends(culprit, tmp_path, program):
     out, told = tmp_path / "out.pb.gz", tmp_path / "told"
     with open(told, "wb") as f:
         done = subprocess.run([culprit, "record", "--heap", "-o", out, "--", program], stdout=f, stderr=subprocess.PIPE, timeout=120,
-                              input=b"work 100\ngc\ngc\nprofile\nsleep 1500\n", env={**os.environ, "GOGC": "off", "RATE": "4096"})
+                              input=b"work 100\ngc\ngc\nprofile\nsleep 3000\n", env={**os.environ, "GOGC": "off", "RATE": "4096"})
     sys.stderr.write(done.stderr.decode())
     assert done.returncode == 0 and b"known_heap (" in done.stderr
     lines = told.read_text().splitlines()
@@ -225,7 +225,7 @@ def test_a_command_that_ends(culprit, tmp_path, program):
 def test_children_that_end(culprit, tmp_path, program):
     """What each has allocated adds up; live is what the last of them had."""
     out, told = tmp_path / "out.pb.gz", [tmp_path / f"told{i}" for i in range(3)]
-    words = [f"(printf 'work {20 + i}\ngc\ngc\nprofile\n'; sleep 1.2) | {program} > {path}" for i, path in enumerate(told)]
+    words = [f"(printf 'work {20 + i}\ngc\ngc\nprofile\n'; sleep 3) | {program} > {path}" for i, path in enumerate(told)]
     record(culprit, out, "--heap", "--", "sh", "-c", "; ".join(words), env={"GOGC": "off", "RATE": "4096"})
     want, last = {}, None
     for path in told:
@@ -259,6 +259,16 @@ def check_says_none(culprit, tmp_path, path):
 def test_a_program_without_a_profile(culprit, tmp_path):
     (tmp_path / "without.go").write_text(WITHOUT)
     check_says_none(culprit, tmp_path, build(tmp_path / "without_profile", tmp_path / "without.go"))
+
+
+def test_a_program_that_turns_it_off(culprit, tmp_path, program):
+    """Sites from before, of which there are a few, would say little."""
+    out = tmp_path / "out.pb.gz"
+    with Known(program, rate=0) as known:
+        known.say("work 100", "gc")
+        done = record(culprit, out, "--heap", "-p", known.pid, "-d", 1)
+    assert "go: no memory profile" in done.stderr and "has set MemProfileRate to 0" in done.stderr
+    assert not out.exists() or not list(samples(out))
 
 
 def test_more_sites_than_are_read(culprit, tmp_path, program):

@@ -113,7 +113,6 @@ static void begin(void)
 		.rate = (u64)&p.rate,
 		.cycle = (u64)&p.cycle,
 		.is_shifted = true,
-		.is_used = true,
 		.has_bytes = true,
 		.goexit = {GOEXIT, GOEXIT + 16},
 	};
@@ -279,12 +278,13 @@ Test(go_heap, of_several_lists_the_one_of_allocations_is_read, .init = begin, .f
 Test(go_heap, a_program_without_a_profile, .init = begin, .fini = end)
 {
 	p.rate = 0;
-	cr_assert_eq(look(), 0, "it was turned off later");
-	p.known.at.is_used = false;
 	cr_assert_eq(look(), -ENODATA);
-	p.known.at.is_used = true;
+	p.rate = -1;
+	cr_assert_eq(look(), -ENODATA);
+	p.rate = 1;
 	p.head = 0;
-	cr_assert_eq(look(), -ENODATA);
+	cr_assert_eq(look(), 0, "nothing was sampled yet");
+	cr_assert_eq(told.n, 0);
 }
 
 Test(go_heap, what_is_no_list_is_refused, .init = begin, .fini = end)

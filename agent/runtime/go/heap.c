@@ -496,6 +496,10 @@ static int look(const struct runtime_target *t, void *learned, struct runtime_he
 
 	if (r < 0)
 		return r;
+	/* The linker turns the profile off if nothing can read it, and programs may. Sites from
+	 * before would say little. */
+	if (rate <= 0)
+		return -ENODATA;
 	p.bytes = malloc(BYTES_MAX);
 	if (!p.bytes)
 		return -ENOMEM;
@@ -505,10 +509,7 @@ static int look(const struct runtime_target *t, void *learned, struct runtime_he
 	free(p.bytes);
 	if (r < 0)
 		return r;
-	/* The linker turns the profile off if nothing can read it; a few sites may be older. */
-	if (rate <= 0 && (!now.sites.n || !k->at.is_used))
-		return -ENODATA;
-	l->rate = (u64)MAX(rate, 0);
+	l->rate = (u64)rate;
 	return tell_sites(&n, &now, l);
 }
 

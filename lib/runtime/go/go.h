@@ -59,7 +59,6 @@ struct go_heap {
 	u64 cycle;		/* the number of the profile's cycle: 32 bits */
 	bool is_shifted;	/* bit 0 of it is a flag (1.19 and later) */
 	bool has_bytes;		/* sites count bytes, not only objects (up to 1.26) */
-	bool is_used;		/* the program can read it: MemProfile() is linked */
 	struct go_range goexit; /* code of the outermost function of a goroutine */
 };
 

@@ -257,9 +257,6 @@ static void find_functions(const struct pclntab *t, struct go_heap *h,
 			continue;
 		if (!strcmp(name, "runtime.goexit"))
 			h->goexit = (struct go_range){f.start, f.end};
-		if (!strcmp(name, "runtime.MemProfile") ||
-		    !strcmp(name, "runtime.memProfileInternal"))
-			h->is_used = true;
 		for (u32 k = 0; k < KNOWN_N; k++)
 			if (!strcmp(name, known_names[k]))
 				known[k] = f;
