@@ -31,6 +31,11 @@ struct held {	      /* a site at the last look, as sampled */
 	u64 allocs, alloc_bytes, live, live_bytes;
 };
 
+struct sites {
+	vec(struct held) held;
+	vec(u64) words;
+};
+
 struct heaped { /* an image of a process */
 	u64 image;
 	u32 pid;
@@ -43,8 +48,7 @@ struct heaped { /* an image of a process */
 	u64 rate;
 	struct map base_index; /* key of a site → bases */
 	vec(struct base) bases;
-	vec(struct held) held;
-	vec(u64) words;
+	struct sites now;
 	char text[TEXT_BYTES]; /* what was found, "": no runtime */
 };
 
@@ -79,12 +83,17 @@ int pipeline_heap_create(struct pipeline *p, const struct pipeline_options *o)
 	return 0;
 }
 
+static void sites_deinit(struct sites *s)
+{
+	vec_deinit(&s->held);
+	vec_deinit(&s->words);
+}
+
 static void heaped_free(struct heaped *f)
 {
 	map_deinit(&f->base_index);
 	vec_deinit(&f->bases);
-	vec_deinit(&f->held);
-	vec_deinit(&f->words);
+	sites_deinit(&f->now);
 	free(f);
 }
 
@@ -110,6 +119,7 @@ struct looking {
 	struct pipeline *pipeline;
 	struct heaped *f;
 	const struct procman_process *process;
+	struct sites sites;
 	int error;
 };
 
@@ -145,7 +155,7 @@ static void on_site(void *arg, const struct runtime_heap_look *look, const struc
 	struct looking *l = arg;
 	struct heaped *f = l->f;
 	struct held h = {
-		.first = f->words.n,
+		.first = l->sites.words.n,
 		.n = s->n_calls,
 		.is_cut = s->is_cut,
 		.allocs = s->allocs,
@@ -156,38 +166,45 @@ static void on_site(void *arg, const struct runtime_heap_look *look, const struc
 
 	(void)look;
 	for (u32 i = 0; i < s->n_calls && l->error == 0; i++)
-		l->error = vec_push(&f->words, word_of(l->process, s->calls[i]));
+		l->error = vec_push(&l->sites.words, word_of(l->process, s->calls[i]));
 	if (l->error == 0)
 		l->error = find_base(f, s->key, &h.base);
 	if (l->error == 0)
-		l->error = vec_push(&f->held, h);
+		l->error = vec_push(&l->sites.held, h);
 }
 
-/* 0: its sites are in f->held. */
+/*
+ * 0: its sites are in f->now. What is known of one that has ended, though procman does not know it
+ * yet, stays.
+ */
 static int look_at(struct pipeline *p, struct heaped *f, u64 until_ns)
 {
 	struct heaps *h = p->heaps;
 	u64 begin = clock_ns(CLOCK_MONOTONIC);
-	struct looking l = {p, f, procman_known(p->procman, f->pid), 0};
+	struct looking l = {.pipeline = p, .f = f, .process = procman_known(p->procman, f->pid)};
 	struct runtime_heap_look look = {
 		.until_ns = MIN(until_ns, begin + LOOK_MAX_NS), .site = on_site, .arg = &l};
 	int r;
 
 	if (!l.process || l.process->image != f->image || !l.process->alive)
 		return -ESRCH;
-	/* A failed look leaves what is known. */
-	f->held.n = f->words.n = 0;
 	r = runtimes_heap(p->runtimes, l.process, &look);
 	r = r == 0 ? l.error : r;
-	if (r < 0)
-		f->held.n = 0;
-	if (r != -ESRCH &&
-	    !runtimes_heap_say(p->runtimes, l.process, r, &look, f->text, TEXT_BYTES))
+	if (r == -ESRCH) {
+		sites_deinit(&l.sites);
+		return r;
+	}
+	sites_deinit(&f->now);
+	if (r == 0)
+		f->now = l.sites;
+	else
+		sites_deinit(&l.sites);
+	if (!runtimes_heap_say(p->runtimes, l.process, r, &look, f->text, TEXT_BYTES))
 		f->text[0] = '\0';
 	memcpy(f->comm, l.process->comm, sizeof(f->comm));
 	f->rate = look.rate;
 	h->stats.looks += r != -ENOENT;
-	h->stats.failed += r < 0 && r != -ENOENT && r != -ESRCH && r != -ENODATA;
+	h->stats.failed += r < 0 && r != -ENOENT && r != -ENODATA;
 	h->stats.torn += look.n_torn;
 	h->stats.bytes += look.bytes;
 	h->stats.ns += clock_ns(CLOCK_MONOTONIC) - begin;
@@ -200,9 +217,9 @@ static void set_base(struct pipeline *p, struct heaped *f)
 	int r = look_at(p, f, ~0ULL);
 
 	f->is_based = r == 0 || r == -ENODATA;
-	vec_foreach (&f->held, s)
+	vec_foreach (&f->now.held, s)
 		f->bases.data[s->base] = (struct base){s->allocs, s->alloc_bytes};
-	f->held.n = 0;
+	f->now.held.n = 0;
 }
 
 /* ---- processes ---- */
@@ -259,7 +276,7 @@ static bool look(struct pipeline *p, u64 image, u64 until_ns)
 		return false;
 	f->late = clock_ns(CLOCK_MONOTONIC) >= until_ns;
 	if (f->late) {
-		f->held.n = 0;
+		f->now.held.n = 0;
 		return false;
 	}
 	if (!f->is_based) {
@@ -356,7 +373,7 @@ static void scale(u64 count, u64 bytes, u64 rate, s64 *ret_count, s64 *ret_bytes
 
 static int add_stack(struct pipeline *p, const struct heaped *f, const struct held *s, u64 *ret)
 {
-	const u64 *words = f->words.data + s->first;
+	const u64 *words = f->now.words.data + s->first;
 	u64 key[2] = {hash_bytes(words, s->n * sizeof(*words)), s->is_cut};
 
 	*ret = hash_bytes(key, sizeof(key)) >> 1 | 1;
@@ -434,8 +451,8 @@ static void count_sites(struct pipeline *p, struct heaped *f, bool live, u64 tim
 {
 	struct heaps *h = p->heaps;
 
-	h->stats.sites += f->held.n;
-	vec_foreach (&f->held, s)
+	h->stats.sites += f->now.held.n;
+	vec_foreach (&f->now.held, s)
 		count_site(p, f, s, live, time_ns);
 }
 
@@ -443,12 +460,11 @@ static void count_process(struct pipeline *p, struct heaped *f, u64 time_ns)
 {
 	const struct procman_process *proc = procman_known(p->procman, f->pid);
 
-	p->heaps->stats.counted += f->held.n > 0;
+	p->heaps->stats.counted += f->now.held.n > 0;
 	count_sites(p, f, f->round == p->heaps->round, time_ns);
-	if (f->held.n && proc && proc->image == f->image)
+	if (f->now.held.n && proc && proc->image == f->image)
 		processes_see(p, f->pid, proc);
-	vec_deinit(&f->held);
-	vec_deinit(&f->words);
+	sites_deinit(&f->now);
 }
 
 /*
@@ -501,11 +517,11 @@ static void end(struct pipeline *p, u64 image)
 		return;
 	f = (struct heaped *)v;
 	/* Its files are open now, and may be closed when the recording ends. */
-	if (h->ticks && f->held.n) {
+	if (h->ticks && f->now.held.n) {
 		h->stats.counted++;
 		count_sites(p, f, false, clock_ns(CLOCK_MONOTONIC));
 	}
-	if (!h->ticks || !f->held.n || h->ended.n >= MAX_ENDED || vec_push(&h->ended, f) < 0)
+	if (!h->ticks || !f->now.held.n || h->ended.n >= MAX_ENDED || vec_push(&h->ended, f) < 0)
 		heaped_free(f);
 }
 
