@@ -380,6 +380,31 @@ Test(go_heap, a_flush_meanwhile, .init = begin, .fini = end)
 	assert_counts(0, 15, 5);
 }
 
+static u32 reads_of_a_walk;
+
+/* The second walk finds the cycle in `active` and in the future, the third one finds it once. */
+static void flush_during_the_second(u32 n)
+{
+	if (n == 1 + reads_of_a_walk + 2)
+		set_counts(0, ACTIVE, 15, 5);
+	if (n == 1 + 2 * reads_of_a_walk + 2)
+		set_counts(0, FUTURE + 1, 0, 0);
+}
+
+Test(go_heap, a_flush_that_takes_long, .init = begin, .fini = end)
+{
+	/* The rate, then walks: the cycle, the head, windows, the cycle. */
+	set_counts(0, FUTURE + 1, 5, 1);
+	cr_assert_eq(look(), 0);
+	reads_of_a_walk = (p.n_reads - 1) / 2;
+	assert_counts(0, 15, 5);
+	p.n_reads = 0;
+	p.on_read = flush_during_the_second;
+	cr_assert_eq(look(), 0);
+	cr_assert_eq(p.n_reads, 1 + 4 * reads_of_a_walk);
+	assert_counts(0, 15, 5);
+}
+
 static void add_meanwhile(u32 n)
 {
 	if (n == 5)
