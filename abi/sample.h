@@ -43,6 +43,7 @@ enum record_type {
 	RECORD_WAKER,
 	RECORD_PAGES,
 	RECORD_MOVED,
+	RECORD_FREED,
 };
 
 /* What a thread was working for when it was sampled. */
@@ -94,6 +95,9 @@ enum wait_object_kind {
 	WAIT_OBJECT_PAGES,
 	/* Not a wait: objects of a memory profile; `port` is enum heap_part. Of user space only. */
 	WAIT_OBJECT_HEAP,
+	/* Not a wait: an object that was allocated. `port`: it is followed until it is freed;
+	 * `owner`: number of the window; `address`: its id, its avma. */
+	WAIT_OBJECT_ALLOC,
 };
 
 struct wait_object {
@@ -260,6 +264,15 @@ struct record_moved {
 	__u64 bytes;
 };
 _Static_assert(sizeof(struct record_moved) == 40, "record_moved");
+
+/* A sampled object has been freed (abi/alloc.h). */
+struct record_freed {
+	__u16 type;
+	__u16 source;
+	__u32 pid;
+	__u64 id;
+};
+_Static_assert(sizeof(struct record_freed) == 16, "record_freed");
 
 /* Layout of the bytes of an attribute set. No attribute is split; a text may be any bytes. */
 enum attributes_form {

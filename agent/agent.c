@@ -129,22 +129,26 @@ struct recording_limits agent_recording_limits(u64 limit, struct budget *budget)
 	};
 }
 
-/* States are recorded beside what else is. *ret_events is what what->events points to. */
-static int add_states(struct recording_options *what, char **ret_events)
+/*
+ * States of memory and allocations are recorded beside what else is. *ret_events is what
+ * what->events points to.
+ */
+static int add_memory(struct recording_options *what, char **ret_events)
 {
 	const char *others = what->events		   ? what->events
 			     : what->off_cpu || what->wall ? NULL
 							   : SAMPLER_DEFAULT_EVENT;
 
-	if ((!what->resident && !what->heap) || !others)
+	if ((!what->resident && !what->heap && !what->alloc) || !others)
 		return 0; /* none, or refused */
-	if (asprintf(ret_events, "%s%s%s", others, what->resident ? "," SAMPLER_RESIDENT : "",
-		     what->heap ? "," SAMPLER_HEAP : "") < 0) {
+	if (asprintf(ret_events, "%s%s%s%s", others, what->resident ? "," SAMPLER_RESIDENT : "",
+		     what->heap ? "," SAMPLER_HEAP : "",
+		     what->alloc ? "," SAMPLER_ALLOC : "") < 0) {
 		*ret_events = NULL;
 		return -ENOMEM;
 	}
 	what->events = *ret_events;
-	what->resident = what->heap = false;
+	what->resident = what->heap = what->alloc = false;
 	return 0;
 }
 
@@ -161,7 +165,7 @@ int agent_open_recording(struct agent *a, const struct agent_options *o, struct 
 	what.last_s = 0;
 	if (!what.events && !what.off_cpu && !what.wall && !what.period)
 		choose_default_events(o, &what);
-	r = add_states(&what, &events);
+	r = add_memory(&what, &events);
 	if (r < 0)
 		return r;
 	return recording_open(&what, &l, a->identities, reterr_diag, ret);

@@ -37,6 +37,7 @@ struct recording_options {
 	bool faults;		 /* page faults with their memory, instead of `events` */
 	bool resident;		 /* resident memory; with an agent beside `events` */
 	bool heap;		 /* memory profiles of runtimes; with an agent beside `events` */
+	bool alloc;		 /* allocations; likewise */
 	u64 hz;			 /* samples per second on each CPU; 0: the event's default */
 	u64 period;		 /* events per sample, instead of a rate; 0: none */
 	double budget;		 /* as sampler_options.budget */

@@ -24,6 +24,7 @@ struct recording {
 	struct identities *identities; /* owned, or NULL: the agent's, or there are none */
 	u64 follow_ns;		       /* when they look again (identities_follow()) */
 	bool whole_time;	       /* all sources make one profile */
+	bool alloc;		       /* likewise, with the types of all */
 };
 
 /* How the always-on agent differs from a recording by itself. 0 and NULL: it does not. */

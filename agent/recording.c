@@ -112,13 +112,15 @@ static const char *events_of(const struct recording_options *o)
 		return SAMPLER_RESIDENT;
 	if (o->heap && !o->events)
 		return SAMPLER_HEAP;
+	if (o->alloc && !o->events)
+		return SAMPLER_ALLOC;
 	return o->events ? o->events : SAMPLER_DEFAULT_EVENT;
 }
 
 static int choose_events(struct selection *s, const struct recording_options *o, u64 clock_hz,
 			 struct diag *reterr_diag)
 {
-	bool has_waits = false, has_state = false, has_heap = false;
+	bool has_waits = false, has_memory = false, has_heap = false;
 
 	if (s->events.items.n > SAMPLER_MAX_SOURCES)
 		return diag_set(reterr_diag, -EINVAL, "at most %d events at a time",
@@ -132,12 +134,12 @@ static int choose_events(struct selection *s, const struct recording_options *o,
 					       .clock_ns = o->clock_ns};
 		has_waits |= strcmp(s->event[i].name, SAMPLER_WAITS) == 0;
 		has_heap |= strcmp(s->event[i].name, SAMPLER_HEAP) == 0;
-		has_state |= has_heap || strcmp(s->event[i].name, SAMPLER_RESIDENT) == 0;
+		has_memory |= has_heap || strcmp(s->event[i].name, SAMPLER_RESIDENT) == 0 ||
+			      strcmp(s->event[i].name, SAMPLER_ALLOC) == 0;
 	}
-	if (has_state && o->last_s > 0)
+	if (has_memory && o->last_s > 0)
 		return diag_set(reterr_diag, -EINVAL,
-				"%s is that of one moment, the end: leave --last out",
-				has_heap ? "a memory profile" : "resident memory");
+				"memory is that of one moment, the end: leave --last out");
 	if (has_heap && s->events.items.n == 1 &&
 	    (s->comms.items.n || s->cgroups.items.n || s->uids.items.n))
 		return diag_set(
@@ -159,20 +161,21 @@ static int select_samples(struct selection *s, const struct recording_options *o
 	if (o->kernel_only && o->user_only)
 		return diag_set(reterr_diag, -EINVAL,
 				"--kernel-only and --user-only exclude each other");
-	if (o->off_cpu + o->wall + o->faults + o->block_io + o->resident + o->heap +
+	if (o->off_cpu + o->wall + o->faults + o->block_io + o->resident + o->heap + o->alloc +
 		    (o->events != NULL) >
 	    1)
 		return diag_set(reterr_diag, -EINVAL,
-				"--event, --off-cpu, --wall, --faults, --block-io, --resident and "
-				"--heap exclude each other");
+				"--event, --off-cpu, --wall, --faults, --block-io, --resident, "
+				"--heap and --alloc exclude each other");
 	if (o->off_cpu && o->hz)
 		return diag_set(reterr_diag, -EINVAL,
 				"--off-cpu follows each wait and has no rate: leave -F out");
-	if ((o->faults || o->block_io || o->resident) && o->hz)
+	if ((o->faults || o->block_io || o->resident || o->alloc) && o->hz)
 		return diag_set(reterr_diag, -EINVAL,
 				"%s has no rate: leave -F out, or take one of N with -c N",
 				o->faults     ? "--faults"
 				: o->block_io ? "--block-io"
+				: o->alloc    ? "--alloc"
 					      : "--resident");
 	if (o->heap && o->hz)
 		return diag_set(reterr_diag, -EINVAL, "--heap is read, not sampled: leave -F out");
@@ -280,6 +283,7 @@ static int start_symbolizer(const struct recording_options *o, const struct reco
 		.inlines = !o->no_inline,
 		.runtime_frames = o->runtime_frames,
 		.no_times = !o->keep_times,
+		.one_profile = o->alloc,
 		.leave_files = l->leave_files,
 		.max_section = l->max_section,
 		.budget = l->budget,
@@ -312,6 +316,7 @@ int recording_open(const struct recording_options *o, const struct recording_lim
 				r == -ENOMEM ? "out of memory" : strerror(-r));
 	}
 	rec->whole_time = o->wall;
+	rec->alloc = o->alloc;
 	*ret = rec;
 	return 0;
 }
@@ -391,7 +396,7 @@ static int add_batch(struct recording *r, const struct pipeline_batch *b, struct
 		*sum = take_ptr(profiles[0]);
 	/* All sources recorded at the same time. */
 	duration_ns = *sum ? (*sum)->duration_ns : 0;
-	for (u32 i = 1; i < SAMPLER_MAX_SOURCES && e == 0 && r->whole_time; i++)
+	for (u32 i = 1; i < SAMPLER_MAX_SOURCES && e == 0 && (r->whole_time || r->alloc); i++)
 		if (profiles[i])
 			e = profile_merge(*sum, profiles[i], &diag);
 	if (*sum)

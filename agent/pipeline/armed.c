@@ -87,7 +87,7 @@ u64 pipeline_lost_intervals(const struct pipeline *p)
 {
 	u64 n = 0;
 
-	for (u32 i = 0; i < p->batch->n_sources; i++)
+	for (u32 i = 0; i < p->batch->n_sampled; i++)
 		n += sampler_counter(p->sampler, i, COUNTER_LOST_INTERVAL);
 	return n;
 }

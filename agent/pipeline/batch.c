@@ -2,11 +2,32 @@
 #include "agent/pipeline/batch.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "base/vocab.h"
+
+/* What of the allocations lives, and what was not freed soon. */
+static void add_live_sources(struct pipeline_batch *b, u32 allocations)
+{
+	static const enum sample_type types[][2] = {
+		{SAMPLE_TYPE_INUSE_SPACE, SAMPLE_TYPE_INUSE_OBJECTS},
+		{SAMPLE_TYPE_UNFREED_SPACE, SAMPLE_TYPE_SAMPLES},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(types) && b->n_sources < SAMPLER_MAX_SOURCES; i++) {
+		struct sampler_source *s = &b->sources[b->n_sources++];
+
+		*s = b->sources[allocations];
+		s->type = types[i][0];
+		s->bytes_type = types[i][1];
+		snprintf(s->type_name, sizeof(s->type_name), "%s",
+			 vocab_sample_type(s->type)->name);
+	}
+}
 
 struct pipeline_batch *batch_new(const struct pipeline *p)
 {
@@ -21,6 +42,10 @@ struct pipeline_batch *batch_new(const struct pipeline *p)
 	}
 	for (; (source = sampler_source(p->sampler, b->n_sources)); b->n_sources++)
 		b->sources[b->n_sources] = *source;
+	b->n_sampled = b->n_sources;
+	for (u32 i = 0; i < b->n_sampled; i++)
+		if (strcmp(b->sources[i].event, SAMPLER_ALLOC) == 0)
+			add_live_sources(b, i);
 	b->keep_times = p->keep_times;
 	b->max_bytes = p->batch_max;
 	b->started_realtime_ns = clock_ns(CLOCK_REALTIME);

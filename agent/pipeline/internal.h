@@ -45,6 +45,7 @@ struct pipeline {
 	u64 parked_bytes, parked_max;
 	bool has_execs;		   /* procman has learned of some while the ring was read */
 	struct tasks *tasks;	   /* owned; NULL: waits are not recorded */
+	struct alloc *alloc;	   /* owned; NULL: allocations are not recorded */
 	struct resident *resident; /* owned; NULL: resident memory is not followed */
 	struct heaps *heaps;	   /* owned; NULL: memory profiles are not read */
 	bool closing;		   /* nothing is parked, because the batch is about to be taken */

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "agent/pipeline/alloc.h"
 #include "agent/pipeline/armed.h"
 #include "agent/pipeline/batch.h"
 #include "agent/pipeline/deferred.h"
@@ -247,6 +248,8 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	if (r == 0)
 		r = pipeline_heap_create(p, o);
 	if (r == 0)
+		r = pipeline_alloc_create(p, o, reterr_diag);
+	if (r == 0)
 		r = create_procman(p, o, reterr_diag);
 	if (r == 0)
 		r = watch_parts(p);
@@ -268,6 +271,7 @@ void pipeline_destroy(struct pipeline *p)
 	pipeline_tasks_destroy(p);
 	pipeline_resident_destroy(p);
 	pipeline_heap_destroy(p);
+	pipeline_alloc_destroy(p);
 	pipeline_give_back(p, p->batch);
 	procman_destroy(p->procman);
 	tables_destroy(p->tables);
@@ -310,7 +314,8 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	p->closing = false;
 	resident_count(p, fresh->started_ns);
 	heap_count(p, fresh->started_ns);
-	for (u32 i = 0; i < b->n_sources; i++)
+	alloc_count(p, fresh->started_ns);
+	for (u32 i = 0; i < b->n_sampled; i++)
 		b->sources[i].period = MAX(b->sources[i].period, sampler_limit(p->sampler, i));
 	sampler_new_epoch(p->sampler);
 	b->answers = runtimes_take_answers(p->runtimes);
@@ -321,7 +326,7 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	later_move(p);
 	p->before = NULL;
 	b->ended_ns = fresh->started_ns;
-	for (u32 i = 0; i < b->n_sources; i++) {
+	for (u32 i = 0; i < b->n_sampled; i++) {
 		u64 lost = count_lost(p, i);
 
 		b->counts[i].lost += lost - p->lost[i];
@@ -381,6 +386,7 @@ static int drain_all(struct pipeline *p)
 	p->has_execs = false;
 	resident_tick(p);
 	heap_tick(p);
+	alloc_tick(p);
 	return r;
 }
 
@@ -444,6 +450,7 @@ void pipeline_stop(struct pipeline *p)
 	/* So that nothing passes between the last fault and the look at what is resident. */
 	if (p->resident)
 		deferred_finish_parked(p, STOP_MAX_NS, records_count_walk);
+	alloc_stop(p);
 	sampler_stop(p->sampler);
 	if (p->resident)
 		drain_all(p);
@@ -475,8 +482,9 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret)
 	tasks_get_stats(p, &s.tasks);
 	resident_get_stats(p, &s.resident);
 	heap_get_stats(p, &s.heap);
+	alloc_get_stats(p, &s.alloc);
 	s.counts.lost = 0;
-	for (u32 i = 0; i < p->batch->n_sources; i++) {
+	for (u32 i = 0; i < p->batch->n_sampled; i++) {
 		s.sampler.sources[i].counters[COUNTER_NO_ROOM] = p->no_room[i];
 		s.sampler.all.counters[COUNTER_NO_ROOM] += p->no_room[i];
 		s.counts.lost += count_lost(p, i) + p->no_room[i];

@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "agent/alloc/alloc.h"
 #include "agent/context/context.h"
 #include "agent/pipeline/jitfile.h"
 #include "agent/procman/procman.h"
@@ -160,6 +161,25 @@ struct heap_stats {
 	u64 ns; /* time that looks have taken */
 };
 extern const struct stat_field heap_stat_fields[];
+#define PIPELINE_ALLOC_TOLD 8
+/* How exactly the allocations of a process in the last period are known. */
+struct pipeline_alloc_told {
+	u32 pid;
+	bool windowed;
+	char comm[SAMPLE_COMM_BYTES];
+	double coverage;  /* of the time, in windows */
+	double low, high; /* bounds of its values, as a multiple of them */
+};
+
+/* The ledger of allocations, since the start. */
+struct pipeline_alloc_stats {
+	struct alloc_stats probes;
+	u64 objects; /* sampled objects that live */
+	u64 unkept;
+	u32 n_told;
+	struct pipeline_alloc_told told[PIPELINE_ALLOC_TOLD];
+};
+extern const struct stat_field pipeline_alloc_stat_fields[];
 
 struct pipeline_stats {
 	/* Sums of all sources of this batch; `lost` is since the start. */
@@ -179,6 +199,7 @@ struct pipeline_stats {
 	struct tasks_stats tasks;
 	struct resident_stats resident;
 	struct heap_stats heap;
+	struct pipeline_alloc_stats alloc;
 };
 
 /*
@@ -191,6 +212,7 @@ struct pipeline_batch {
 	struct sampler_source sources[SAMPLER_MAX_SOURCES];
 	struct pipeline_counts counts[SAMPLER_MAX_SOURCES]; /* of each source */
 	u32 n_sources;
+	u32 n_sampled; /* the first ones; the others are what the pipeline makes of them */
 
 	struct strtab attributes;  /* sets, see pipeline_attributes(); 0 is the empty one */
 	struct map attributes_ids; /* hash of pid and id → set << 1 | some were omitted */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/pipeline/alloc.h"
 #include "agent/pipeline/armed.h"
 #include "agent/pipeline/heap.h"
 #include "agent/pipeline/resident.h"
@@ -199,5 +200,7 @@ int processes_listen(struct pipeline *p)
 		r = procman_listen(p->procman, &resident_listener, p);
 	if (r == 0)
 		r = procman_listen(p->procman, &heap_listener, p);
+	if (r == 0)
+		r = procman_listen(p->procman, &alloc_listener, p);
 	return r < 0 ? r : procman_listen(p->procman, &own, p);
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "agent/pipeline/alloc.h"
 #include "agent/pipeline/batch.h"
 #include "agent/pipeline/heap.h"
 #include "agent/pipeline/later.h"
@@ -199,15 +200,18 @@ static u32 find_waker(struct pipeline *p, const struct record_sample *s)
 	return s->value && s->wait != SAMPLE_WAKES ? wakers_join(p, s) : 0;
 }
 
-/* Its pages are counted at the end of the period, if they are resident then. */
-static void take_fault(struct pipeline *p, const struct record_sample *s, u32 stop)
+/* Its pages or its object are counted at the end of the period. */
+static void take_memory(struct pipeline *p, const struct record_sample *s, u32 stop)
 {
 	const struct pipeline_stack *user =
 		s->user_stack ? pipeline_stack(p->batch, s->user_stack) : NULL;
 
 	if (s->user_stack)
 		count_stop(&p->batch->counts[s->source], user, stop);
-	resident_take(p, s);
+	if (s->object.kind == WAIT_OBJECT_PAGES)
+		resident_take(p, s);
+	else
+		alloc_take(p, s);
 }
 
 /*
@@ -215,8 +219,8 @@ static void take_fault(struct pipeline *p, const struct record_sample *s, u32 st
  */
 static void count_sample(struct pipeline *p, const struct record_sample *s, u32 stop, u32 waker)
 {
-	if (s->object.kind == WAIT_OBJECT_PAGES) {
-		take_fault(p, s, stop);
+	if (s->object.kind == WAIT_OBJECT_PAGES || s->object.kind == WAIT_OBJECT_ALLOC) {
+		take_memory(p, s, stop);
 		return;
 	}
 	if (s->wait == SAMPLE_WAKES) {
@@ -285,11 +289,14 @@ static void on_memory(void *arg, const void *record, size_t n)
 {
 	const struct record_pages *pages = record;
 	const struct record_moved *moved = record;
+	const struct record_freed *freed = record;
 
 	if (pages->type == RECORD_PAGES && n >= sizeof(*pages))
 		resident_pages(arg, pages);
 	else if (moved->type == RECORD_MOVED && n >= sizeof(*moved))
 		resident_moved(arg, moved);
+	else if (freed->type == RECORD_FREED && n >= sizeof(*freed))
+		alloc_freed(arg, freed);
 }
 
 static void on_interval(void *arg, const struct record_interval *i)
@@ -374,6 +381,8 @@ static void on_deferred(void *arg, const struct record_deferred *d, const struct
 
 	if (d->sample.object.kind == WAIT_OBJECT_PAGES)
 		resident_expect(p, &d->sample);
+	if (d->sample.object.kind == WAIT_OBJECT_ALLOC)
+		alloc_expect(p, &d->sample);
 	if (p->before)
 		copy_to_new_batch(p, &d->sample);
 	/* A parked walk is counted in the batch in which it arrived. */

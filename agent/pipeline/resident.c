@@ -17,7 +17,6 @@
 #define MAX_PAGES (1U << 17)
 /* At least so long between two looks at all processes only to find pages that are gone. */
 #define PRUNE_NS 2000000000ULL
-#define KEPT_MAX_BYTES (16ULL << 20)
 /* A larger page is one of hugetlbfs, which is no part of Rss. */
 #define MAX_PAGES_AT_ONCE 8192
 
@@ -42,14 +41,11 @@ int pipeline_resident_create(struct pipeline *p, const struct pipeline_options *
 	r->all = !o->sampler.n_comms && !o->sampler.n_cgroups && !o->sampler.n_uids;
 	r->ticks = o->sampler.follow_forks;
 	r->max_pages = MAX_PAGES;
-	r->kept_max = p->batch_max ? MIN(KEPT_MAX_BYTES, p->batch_max / 2) : KEPT_MAX_BYTES;
 	r->below = RESIDENT_ALL;
 	if (getrandom(&r->seed, sizeof(r->seed), GRND_NONBLOCK) != sizeof(r->seed))
 		r->seed = clock_ns(CLOCK_MONOTONIC);
-	r->kept = batch_new(p);
-	r->answers = runtimes_new_answers(p->runtimes);
 	sampler_follow_pages(p->sampler, r->seed, r->below);
-	return r->kept ? 0 : -ENOMEM;
+	return owners_init(p, &r->owners);
 }
 
 void resident_free(struct resident *r, struct followed *f)
@@ -72,11 +68,7 @@ void pipeline_resident_destroy(struct pipeline *p)
 	vec_foreach (&r->ended, f)
 		resident_free(r, *f);
 	vec_deinit(&r->ended);
-	vec_deinit(&r->owners);
-	map_deinit(&r->owner_index);
-	map_deinit(&r->kept_ids);
-	runtime_answers_deinit(&r->answers);
-	pipeline_give_back(p, r->kept);
+	owners_deinit(p, &r->owners);
 	free(r);
 	p->resident = NULL;
 }
@@ -319,6 +311,17 @@ static struct fault fault_of(const struct record_sample *s)
 			      .shift = s->object.owner};
 }
 
+/* Who owns the pages of a sample. */
+static u32 owner_of(struct pipeline *p, const struct record_sample *s)
+{
+	struct resident *r = p->resident;
+	u32 owner = 0;
+	int e = owners_find(p, &r->owners, s, &owner);
+
+	r->stats.unkept += e < 0 && e != -ENOENT;
+	return e < 0 ? OWNER_NONE : owner + OWNER_FIRST;
+}
+
 void resident_take(struct pipeline *p, const struct record_sample *s)
 {
 	struct fault t = fault_of(s);
@@ -327,7 +330,7 @@ void resident_take(struct pipeline *p, const struct record_sample *s)
 
 	if (p->resident)
 		put_fault(p, s->pid, &t,
-			  (u64)resident_owner(p, s) << PAGE_OWNER_SHIFT |
+			  (u64)owner_of(p, s) << PAGE_OWNER_SHIFT |
 				  weight << PAGE_WEIGHT_SHIFT | stamp_of(s->time_ns),
 			  s->type == RECORD_SAMPLE ? 0 : pending);
 }
@@ -523,6 +526,37 @@ static void count_process(struct pipeline *p, const struct followed *f, u64 time
 	p->resident->stats.counted++;
 }
 
+/* Copies what living pages refer to. Their owners change at once, so a failure loses owners. */
+static void tidy_stacks(struct pipeline *p)
+{
+	struct resident *r = p->resident;
+	struct owners_tidying *t =
+		owners_is_full(&r->owners) && !r->ticks ? owners_tidy_begin(p, &r->owners) : NULL;
+
+	if (!t)
+		return;
+	map_foreach (&r->processes, slot) {
+		struct followed *f = (struct followed *)slot->value;
+
+		map_foreach (&f->pages, page) {
+			u32 owner = page_owner(page->value), fresh;
+
+			if (owner < OWNER_FIRST)
+				continue;
+			if (owners_tidy_owner(p, t, owner - OWNER_FIRST, &fresh) == 0) {
+				owner = fresh + OWNER_FIRST;
+			} else {
+				owner = OWNER_NONE;
+				r->stats.unkept++;
+			}
+			page->value = (u64)owner << PAGE_OWNER_SHIFT |
+				      (page->value & ((1ULL << PAGE_OWNER_SHIFT) - 1));
+		}
+		vec_clear(&f->held);
+	}
+	owners_tidy_end(p, t);
+}
+
 void resident_count(struct pipeline *p, u64 time_ns)
 {
 	struct resident *r = p->resident;
@@ -539,8 +573,8 @@ void resident_count(struct pipeline *p, u64 time_ns)
 		count_process(p, (const struct followed *)slot->value, time_ns);
 	vec_foreach (&r->ended, f)
 		count_process(p, *f, time_ns);
-	map_clear(&r->kept_ids);
-	resident_tidy_stacks(p);
+	owners_end_period(&r->owners);
+	tidy_stacks(p);
 }
 
 void resident_get_stats(const struct pipeline *p, struct resident_stats *ret)

@@ -263,13 +263,14 @@ static void count_held(struct pipeline *p, const struct followed *f, const struc
 {
 	struct resident *r = p->resident;
 	const struct owner none = {},
-			   *o = h->owner ? &r->owners.data[h->owner - OWNER_FIRST] : &none;
+				*o = h->owner ? &r->owners.all.data[h->owner - OWNER_FIRST]
+					      : &none;
 	struct pipeline_counts *counts = &p->batch->counts[r->source];
 	struct pipeline_entry e = {
 		.key = {.pid = f->pid,
 			.image = f->image,
-			.kernel_stack = resident_stack(p, o->kernel_stack),
-			.user_stack = resident_stack(p, o->user_stack),
+			.kernel_stack = owners_stack(p, &r->owners, o->kernel_stack),
+			.user_stack = owners_stack(p, &r->owners, o->user_stack),
 			.source = r->source,
 			.event_attributes = kind_attribute(p, f->pid, h->kind),
 			.object = {.kind = WAIT_OBJECT_PAGES, .port = h->note}},
@@ -301,12 +302,8 @@ static bool has_raw(const struct pipeline *p, const struct followed *f)
 
 	for (size_t i = 0; i < f->held.n; i++) {
 		u32 owner = f->held.data[i].owner;
-		const struct pipeline_stack *s =
-			owner ? pipeline_stack(r->kept,
-					       r->owners.data[owner - OWNER_FIRST].user_stack)
-			      : NULL;
 
-		if (s && s->raw)
+		if (owner && owners_is_raw(&r->owners, r->owners.all.data[owner - OWNER_FIRST].user_stack))
 			return true;
 	}
 	return false;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* struct resident and what its files share: resident.c, resident_count.c, resident_stacks.c. */
+/* struct resident and what its files share: resident.c, resident_count.c. */
 #pragma once
 
 #include "abi/resident.h"
+#include "agent/pipeline/owners.h"
 #include "agent/pipeline/resident.h"
 
 /*
@@ -16,14 +17,13 @@
 #define PAGE_WEIGHT_SHIFT 28
 #define PAGE_WEIGHT_MAX 0xfffU
 #define PAGE_STAMP_MASK ((1U << PAGE_WEIGHT_SHIFT) - 1)
-#define MAX_OWNERS (1U << 23)
 
 enum page_owner {
 	OWNER_NONE,    /* a fault that was not walked */
 	OWNER_PENDING, /* the walk goes on */
 	OWNER_BEFORE,
 	OWNER_MOVED,
-	OWNER_FIRST, /* from here on: index of `owners` + OWNER_FIRST */
+	OWNER_FIRST, /* from here on: index of owners.all + OWNER_FIRST */
 };
 
 static inline u32 page_owner(u64 value)
@@ -35,10 +35,6 @@ static inline u32 page_weight(u64 value)
 {
 	return value >> PAGE_WEIGHT_SHIFT & PAGE_WEIGHT_MAX;
 }
-
-struct owner { /* ids of stacks in `kept`; 0: none */
-	u64 kernel_stack, user_stack;
-};
 
 /* A part of what a process has. */
 struct held {
@@ -80,13 +76,7 @@ struct resident {
 	size_t n_pages, max_pages;
 	struct map processes;	      /* image → struct followed *, owned */
 	vec(struct followed *) ended; /* owned: of the last round of looks, without pages */
-	vec(struct owner) owners;
-	struct map owner_index;	     /* hash → owners, chained by probing the next hash */
-	struct pipeline_batch *kept; /* owned: the stacks */
-	struct runtime_answers answers;
-	struct map kept_ids; /* id in the period's batch → id in `kept`; forgotten with the batch */
-	u64 kept_max;
-	u64 words[SAMPLE_MAX_FRAMES];
+	struct owners owners;
 	struct resident_round now;
 	bool stopped; /* what is counted is that of the stop */
 	struct resident_stats stats;
@@ -110,12 +100,3 @@ int resident_look_at(struct pipeline *p, struct followed *f);
 
 /* Counts what the last look has found in p->batch. */
 void resident_count_process(struct pipeline *p, const struct followed *f, u64 time_ns);
-
-/* ---- resident_stacks.c ---- */
-
-/* The owner for the stacks of a sample, whose batch is p->batch; OWNER_NONE if there is no room. */
-u32 resident_owner(struct pipeline *p, const struct record_sample *s);
-/* Copies a stack of the ledger to p->batch. Returns its id there; 0: none. */
-u64 resident_stack(struct pipeline *p, u64 id);
-/* Drops stacks that no page refers to, if they are many. */
-void resident_tidy_stacks(struct pipeline *p);

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <string.h>
 
+#include "agent/pipeline/alloc.h"
 #include "agent/pipeline/deferred.h"
 #include "agent/pipeline/heap.h"
 #include "agent/pipeline/processes.h"
@@ -23,7 +24,7 @@ static u64 count_deferred(const struct pipeline *p)
 {
 	u64 n = 0;
 
-	for (u32 i = 0; i < p->batch->n_sources; i++)
+	for (u32 i = 0; i < p->batch->n_sampled; i++)
 		n += sampler_counter(p->sampler, i, COUNTER_DEFERRED) +
 		     sampler_counter(p->sampler, i, COUNTER_DEFER_LIMIT);
 	return n;
@@ -103,5 +104,6 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 	tasks_begin(p);
 	resident_begin(p);
 	heap_begin(p);
+	alloc_begin(p);
 	return r;
 }

@@ -276,6 +276,20 @@ bool probe_switch_state(const struct btf *btf)
 	return t && btf_is_func_proto(t) && btf_vlen(t) == 5; /* the first is the probe's own */
 }
 
+bool probe_uprobe_sessions(void)
+{
+	struct btf *btf = btf__load_vmlinux_btf();
+	s32 id = btf ? btf__find_by_name_kind(btf, "bpf_attach_type", BTF_KIND_ENUM) : 0;
+	const struct btf_type *t = id > 0 ? btf__type_by_id(btf, (u32)id) : NULL;
+	bool found = false;
+
+	for (u32 i = 0; t && !found && i < btf_vlen(t); i++)
+		found = strcmp(btf__str_by_offset(btf, btf_enum(t)[i].name_off),
+			       "BPF_TRACE_UPROBE_SESSION") == 0;
+	btf__free(btf);
+	return found;
+}
+
 static s32 find_kfunc(const struct btf *btf, const char *name)
 {
 	return btf ? btf__find_by_name_kind(btf, name, BTF_KIND_FUNC) : -errno;

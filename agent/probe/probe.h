@@ -57,6 +57,11 @@ int probe_waits(void);
  */
 int probe_sleepers(void);
 /*
+ * Whether a BPF program that a function's begin runs can decide whether its return is probed: since
+ * Linux 6.13. Reads the kernel's BTF. Any thread.
+ */
+bool probe_uprobe_sessions(void);
+/*
  * Whether the tracepoint sched_switch tells the state of the thread that leaves (Linux 5.18, commit
  * fa2c3254d7cf). `btf` is the kernel's, or NULL.
  */

@@ -413,6 +413,7 @@ static int take_record(void *arg, void *data, size_t n)
 		break;
 	case RECORD_PAGES:
 	case RECORD_MOVED:
+	case RECORD_FREED:
 		s->ops.memory(s->arg, data, n);
 		break;
 	case RECORD_WAKER:
@@ -766,6 +767,14 @@ void sampler_follow_pages(struct sampler *s, u64 seed, u64 below)
 {
 	s->control->resident_seed = seed;
 	s->control->resident_below = below;
+}
+
+int sampler_alloc(const struct sampler *s, struct alloc_programs *ret)
+{
+	for (u32 i = 0; i < s->n_sources; i++)
+		if (strcmp(s->sources[i].about.event, SAMPLER_ALLOC) == 0)
+			return source_alloc_programs(&s->sources[i], ret);
+	return -ENOENT;
 }
 
 void sampler_new_epoch(struct sampler *s)

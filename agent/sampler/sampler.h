@@ -8,6 +8,7 @@
 #pragma once
 
 #include "abi/sample.h"
+#include "agent/alloc/alloc.h"
 #include "agent/sampler/sizes.h"
 #include "base/budget.h"
 #include "base/diag.h"
@@ -28,6 +29,7 @@
 #define SAMPLER_BLOCK_IO "block-io"
 #define SAMPLER_RESIDENT "resident"
 #define SAMPLER_HEAP "heap"
+#define SAMPLER_ALLOC "alloc"
 /* The two events of a recording of armed processes, in this order: see sampler_arm(). */
 #define SAMPLER_REQUEST_CLOCK "request-clock"
 #define SAMPLER_REQUEST_WAITS "request-waits"
@@ -104,7 +106,8 @@ struct sampler_ops {
 	void (*later)(void *arg, const struct record_later *l);
 	/* What a thread of an armed process did. */
 	void (*interval)(void *arg, const struct record_interval *i);
-	/* What happened to pages: n bytes of a struct record_pages or record_moved. */
+	/* What happened to pages or objects: n bytes of a struct record_pages, record_moved or
+	 * record_freed. */
 	void (*memory)(void *arg, const void *record, size_t n);
 };
 
@@ -173,6 +176,8 @@ void sampler_new_epoch(struct sampler *s);
 void sampler_follow_cpus(struct sampler *s, const u32 *cpus, u32 n);
 /* Opens the events: sampling starts. */
 int sampler_start(struct sampler *s, struct diag *reterr_diag);
+/* The programs and maps of the source "alloc", which it does not attach. -ENOENT: it is not there. */
+int sampler_alloc(const struct sampler *s, struct alloc_programs *ret);
 /* From now on the source "resident" follows pages with a resident_hash() below this. */
 void sampler_follow_pages(struct sampler *s, u64 seed, u64 below);
 /* Pauses or continues sampling. Records in the ring can still be read. */

@@ -151,6 +151,9 @@ int source_attach(struct source *s, int cpu, int fd, struct bpf_link *link);
 void source_follow_faults(struct source *s, struct bpf_program *begin, struct bpf_program *minor,
 			  struct bpf_program *major);
 
+/* Of an open source "alloc": its programs and maps. */
+int source_alloc_programs(const struct source *s, struct alloc_programs *ret);
+
 /* Whether its main program is a kprobe, for want of the tracepoint. */
 bool source_is_kprobe(const struct source *s);
 /* Attaches the programs of a source that follows the scheduler, in this order; they exist. */

@@ -44,7 +44,7 @@ int making_thread(struct making *m, const struct pipeline_entry *e, u32 *ret);
 
 /* ---- values.c ---- */
 
-#define MAKING_VALUES 4
+#define MAKING_VALUES 6 /* the most */
 
 /* Adds a text to the profile's strings. */
 int making_text(struct profile *p, const char *text, u32 *ret);

@@ -19,6 +19,8 @@
  *	SAMPLE_CONCERNS	(s) tells, once the span is known, whether the stacks are walked; not
  *			defined: they are
  *	SAMPLE_NO_CONTEXT	the span of the thread is not read; not defined: it is
+ *	SAMPLE_AFTER_CALL	the registers of the event are those after a call: pc is a return
+ *			address; not defined: pc is an instruction
  *	SAMPLE_ATTRIBUTES	(s, ctx) reads and sends the event's own attributes
  *			(bpf/context/attributes.h); not defined if the source has none
  *
@@ -85,6 +87,9 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 		stop = saved_regs_apart();
 	if (stop != WALK_GO)
 		return stop;
+#ifdef SAMPLE_AFTER_CALL
+	s->walk.regs.exact = 0;
+#endif
 	if (task_between_images(&s->walk.regs, s->syscall_nr))
 		return NO_USER_STACK;
 	s->first = s->walk.regs;

@@ -16,6 +16,7 @@
 #include "abi/sample.h"
 #include "agent/probe/probe.h"
 #include "base/cleanup.h"
+#include "alloc.skel.h"
 #include "block.skel.h"
 #include "faults.skel.h"
 #include "follow.skel.h"
@@ -57,6 +58,7 @@ static const struct {
 	{"request_waits", request_waits_bpf__elf_bytes, true},
 	{"faults", faults_bpf__elf_bytes},
 	{"resident", resident_bpf__elf_bytes},
+	{"alloc", alloc_bpf__elf_bytes, true},
 	{"block", block_bpf__elf_bytes},
 	{"kprobe", kprobe_bpf__elf_bytes},
 	{"uprobe", uprobe_bpf__elf_bytes, true},

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From samples to values. A sample that was drawn with the probability 1/w stands for w calls. If
+ * it is of a window, it also stands for the time between windows, and for what its thread would
+ * have done in the time that probes took from it: a thread from which they took `cost` of a window
+ * of length W has got as far as it would in W - cost, so that its calls count W / (W - cost).
+ * Probes cost what was measured, to within an error; so the scale is known to within an interval.
+ * Where probes take nearly all of the window, the interval is wide, and the lower bound is told.
+ */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "agent/pipeline/alloc_ledger.h"
+#include "agent/pipeline/batch.h"
+#include "base/log.h"
+
+/* An interval wider than that is told as its lower bound. */
+#define WIDE 4.0
+/* The part of a window in whose allocations unfreed objects are looked for. */
+#define UNFREED_PART 0.9
+
+static struct tally *tally_of(struct allocating *f, u32 owner)
+{
+	const u64 *at = map_get(&f->by_owner, owner);
+
+	if (at)
+		return &f->tallies.data[*at];
+	if (vec_push(&f->tallies, (struct tally){.owner = owner}) < 0 ||
+	    map_put(&f->by_owner, owner, f->tallies.n - 1) < 0) {
+		log_warn_rarely("out of memory: allocations seem to be fewer");
+		return NULL;
+	}
+	return &f->tallies.data[f->tallies.n - 1];
+}
+
+/* ---- samples ---- */
+
+void alloc_add(struct allocating *f, u32 owner, const struct object *o)
+{
+	struct tally *t = tally_of(f, owner);
+
+	if (!t)
+		return;
+	t->samples++;
+	t->sampled |= o->objects > 1;
+	t->space += (double)o->bytes;
+	t->objects += (double)o->objects;
+}
+
+static void add_scaled(struct bounded *to, double bytes, const struct bounded *scale)
+{
+	to->value += bytes * scale->value;
+	to->low += bytes * scale->low;
+	to->high += bytes * scale->high;
+}
+
+/* ---- windows ---- */
+
+static struct bounded scale_of(const struct alloc_report *r, u32 tid)
+{
+	double length = (double)(r->end_ns - r->begin_ns);
+	double stands = length > 0 ? (double)r->stands_ns / length : 0;
+	double traps = 0, walks = 0, left, left_low, left_high;
+
+	vec_foreach (&r->threads, t)
+		if (t->tid == tid) {
+			traps = (double)t->traps_ns;
+			walks = (double)t->walks_ns;
+		}
+	left = length - traps - walks;
+	left_low = length - traps * (1 + r->error) - walks;
+	left_high = length - traps * (1 - r->error) - walks;
+	return (struct bounded){
+		.value = stands * (left > 0 ? length / left : 1),
+		.low = stands * (left_high > 0 ? length / left_high : 1),
+		.high = left_low > 0 ? stands * length / left_low : HUGE_VAL,
+	};
+}
+
+static void add_unfreed(struct allocating *f, u32 owner, u64 bytes, const struct bounded *scale)
+{
+	struct tally *t = tally_of(f, owner);
+
+	if (!t)
+		return;
+	t->unfreed_samples++;
+	add_scaled(&t->unfreed, (double)bytes / UNFREED_PART, scale);
+}
+
+static void count_waiting(struct pipeline *p, struct allocating *f, const struct waiting *w,
+			  const struct alloc_report *r, bool late)
+{
+	u64 watched = (u64)((double)(r->end_ns - r->begin_ns) * UNFREED_PART);
+	struct bounded scale = scale_of(r, w->tid);
+	struct tally *t = tally_of(f, w->owner);
+
+	if (t) {
+		t->samples++;
+		t->windows_objects += (double)w->objects * scale.value;
+		add_scaled(&t->windows, (double)w->bytes, &scale);
+	}
+	if (w->id && map_get(&p->alloc->objects, w->id)) {
+		if (!late && w->time_ns <= r->begin_ns + watched)
+			add_unfreed(f, w->owner, w->bytes, &scale);
+		alloc_drop_object(p, w->id);
+	}
+}
+
+void alloc_report(struct pipeline *p, struct allocating *f, struct alloc_report *r)
+{
+	struct alloc_report *kept = &f->reports[f->n_reports % KEPT_REPORTS];
+	size_t n = 0;
+
+	f->windowed = true;
+	log_debug("window %u of process %u: %.1f ms stand for %.1f ms; probes took %.1f ms of %zu threads, "
+		  "walks %.1f ms",
+		  r->number, r->pid, (double)(r->end_ns - r->begin_ns) / 1e6,
+		  (double)r->stands_ns / 1e6,
+		  r->threads.n ? (double)r->threads.data[0].traps_ns / 1e6 : 0, r->threads.n,
+		  r->threads.n ? (double)r->threads.data[0].walks_ns / 1e6 : 0);
+	f->covered_ns += r->stands_ns;
+	f->probed_ns += r->end_ns - r->begin_ns;
+	f->until_ns = MAX(f->until_ns, r->end_ns);
+	for (size_t i = 0; i < f->waiting.n; i++) {
+		struct waiting w = f->waiting.data[i];
+
+		if (w.window == r->number)
+			count_waiting(p, f, &w, r, false);
+		else
+			f->waiting.data[n++] = w;
+	}
+	f->waiting.n = n;
+	if (f->n_reports >= KEPT_REPORTS)
+		alloc_report_deinit(kept);
+	*kept = *r;
+	*r = (struct alloc_report){};
+	f->n_reports++;
+}
+
+void alloc_wait(struct pipeline *p, struct allocating *f, const struct waiting *w)
+{
+	for (u32 i = 0; i < MIN(f->n_reports, (u32)KEPT_REPORTS); i++)
+		if (f->reports[i].number == w->window) {
+			count_waiting(p, f, w, &f->reports[i], true);
+			return;
+		}
+	if (vec_push(&f->waiting, *w) < 0)
+		log_warn_rarely("out of memory: allocations seem to be fewer");
+}
+
+/* ---- periods ---- */
+
+static u32 estimate_attribute(struct pipeline *p, u32 pid, const char *estimate)
+{
+	struct context_label label = {.name = "estimate", .value = estimate};
+	u64 id = hash_bytes(estimate, strlen(estimate));
+	bool partial;
+
+	if (batch_add_attributes(p->batch, pid, id, &label, 1, false) < 0)
+		log_warn_rarely("out of memory: samples lack their attributes");
+	return batch_attributes(p->batch, pid, id, &partial);
+}
+
+static void count_stack(struct pipeline_counts *c, const struct pipeline_stack *user,
+			const struct pipeline_entry *e)
+{
+	c->samples += e->count;
+	if (!e->key.user_stack)
+		return;
+	c->user_samples += e->count;
+	c->truncated += !user || user->stop != STOP_COMPLETE ? e->count : 0;
+}
+
+struct counted {
+	u32 source, owner;
+	u64 samples;
+	double value, second;
+	const char *estimate;
+};
+
+static void count(struct pipeline *p, const struct allocating *f, const struct counted *c,
+		  u64 time_ns)
+{
+	struct alloc *a = p->alloc;
+	static const struct owner none = {};
+	const struct owner *o =
+		c->owner == OWNER_UNKNOWN ? &none : &a->owners.all.data[c->owner];
+	struct pipeline_counts *counts = &p->batch->counts[c->source];
+	struct pipeline_entry e = {
+		.key = {.pid = f->pid,
+			.image = f->image,
+			.kernel_stack = owners_stack(p, &a->owners, o->kernel_stack),
+			.user_stack = owners_stack(p, &a->owners, o->user_stack),
+			.source = c->source,
+			.event_attributes = estimate_attribute(p, f->pid, c->estimate)},
+		.count = c->samples,
+		.value = llround(c->value),
+		.bytes = llround(c->second),
+		.first_ns = time_ns,
+	};
+	u32 index;
+
+	memcpy(e.key.comm, f->comm, sizeof(e.key.comm));
+	memcpy(e.key.thread_name, f->comm, sizeof(e.key.thread_name));
+	if (batch_count(p->batch, &e, &index) < 0) {
+		counts->lost++;
+		p->no_room[a->source]++;
+		log_warn_rarely("samples are lost: one period has reached its memory limit");
+		return;
+	}
+	count_stack(counts, pipeline_stack(p->batch, e.key.user_stack), &e);
+	if (p->keep_times && !batch_is_full(p->batch) &&
+	    vec_push(&p->batch->events,
+		     (struct pipeline_event){time_ns, e.value, e.bytes, index,
+					     (u32)MIN(e.count - 1, ~0U)}) < 0)
+		log_warn_rarely("out of memory: a sample's time is lost");
+}
+
+/* Windows stand for the time until they close; what passed since is as they were. */
+static double remainder_scale(const struct alloc *a, const struct allocating *f, u64 time_ns)
+{
+	u64 end = f->end_ns ? MIN(f->end_ns, time_ns) : time_ns;
+	bool last = a->stopped || f->ended;
+
+	if (!last || f->always || !f->covered_ns || end <= f->until_ns)
+		return 1;
+	return 1 + (double)(end - f->until_ns) / (double)f->covered_ns;
+}
+
+/* What is told of a value that is known to within bounds. */
+static double told_value(const struct bounded *b)
+{
+	return b->high > WIDE * b->low ? b->low : b->value;
+}
+
+static const char *estimate_of(const struct bounded *b, bool sampled)
+{
+	return b->high > WIDE * b->low ? "at least"
+	       : b->value > 0	       ? "windows"
+	       : sampled	       ? "sampled"
+				       : "exact";
+}
+
+static void count_tally(struct pipeline *p, const struct allocating *f, const struct tally *t,
+			double rest, u64 time_ns)
+{
+	const struct alloc *a = p->alloc;
+	double bytes = told_value(&t->windows);
+	double share = t->windows.value > 0 ? bytes / t->windows.value : 1;
+	struct counted c = {
+		.source = a->source,
+		.owner = t->owner,
+		.samples = t->samples,
+		.value = t->space + bytes * rest,
+		.second = t->objects + t->windows_objects * share * rest,
+		.estimate = estimate_of(&t->windows, t->sampled),
+	};
+
+	if (t->samples)
+		count(p, f, &c, time_ns);
+	if (!t->unfreed_samples)
+		return;
+	c = (struct counted){
+		.source = a->unfreed_source,
+		.owner = t->owner,
+		.samples = t->unfreed_samples,
+		.value = told_value(&t->unfreed) * (f->windowed ? rest : 1),
+		.estimate = f->windowed ? estimate_of(&t->unfreed, true) : "sampled",
+	};
+	count(p, f, &c, time_ns);
+}
+
+/* What lives of a process that is probed all the time. */
+static void count_live(struct pipeline *p, struct allocating *f, u64 time_ns)
+{
+	struct alloc *a = p->alloc;
+	struct allocating live = {};
+	u64 watched = a->began_ns + (u64)((double)(time_ns - a->began_ns) * UNFREED_PART);
+	double keep = (double)(1ULL << a->keep);
+
+	map_foreach (&a->objects, slot) {
+		const struct object *o = (const struct object *)slot->value;
+
+		if (o->image != f->image || o->window)
+			continue;
+		alloc_add(&live, o->owner, o);
+		if (o->time_ns >= a->began_ns && o->time_ns <= watched)
+			add_unfreed(f, o->owner, o->bytes, &(struct bounded){keep, keep, keep});
+	}
+	vec_foreach (&live.tallies, t) {
+		struct counted c = {
+			.source = a->live_source,
+			.owner = t->owner,
+			.samples = t->samples,
+			.value = t->space * keep,
+			.second = t->objects * keep,
+			.estimate = t->sampled || a->keep ? "sampled" : "exact",
+		};
+
+		count(p, f, &c, time_ns);
+	}
+	vec_deinit(&live.tallies);
+	map_deinit(&live.by_owner);
+}
+
+/* Bounds of all that the process has allocated, as multiples of what is told. */
+static void tell(struct alloc *a, const struct allocating *f)
+{
+	struct bounded sum = {};
+	double told = 0;
+	struct pipeline_alloc_told *t;
+
+	if (a->stats.n_told == PIPELINE_ALLOC_TOLD || !f->tallies.n)
+		return;
+	vec_foreach (&f->tallies, tally) {
+		told += tally->space + told_value(&tally->windows);
+		sum.low += tally->space + tally->windows.low;
+		sum.high += tally->space + tally->windows.high;
+	}
+	t = &a->stats.told[a->stats.n_told++];
+	*t = (struct pipeline_alloc_told){
+		.pid = f->pid,
+		.windowed = f->windowed,
+		.coverage = f->covered_ns ? (double)f->probed_ns / (double)f->covered_ns : 1,
+		.low = told > 0 ? sum.low / told : 1,
+		.high = told > 0 ? sum.high / told : 1,
+	};
+	memcpy(t->comm, f->comm, sizeof(t->comm));
+}
+
+void alloc_count_process(struct pipeline *p, struct allocating *f, u64 time_ns)
+{
+	double rest = remainder_scale(p->alloc, f, time_ns);
+
+	if (!f->windowed && (!f->ended || p->follow))
+		count_live(p, f, time_ns);
+	vec_foreach (&f->tallies, t)
+		count_tally(p, f, t, rest, time_ns);
+	tell(p->alloc, f);
+	vec_clear(&f->tallies);
+	map_clear(&f->by_owner);
+	f->covered_ns = f->probed_ns = 0;
+}

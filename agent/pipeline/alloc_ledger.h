@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* struct alloc and what its files share: alloc.c, alloc_count.c. */
+#pragma once
+
+#include "agent/alloc/alloc.h"
+#include "agent/pipeline/alloc.h"
+#include "agent/pipeline/owners.h"
+
+#define OWNER_UNKNOWN (~0U) /* its stack is lost, or not known yet */
+
+struct bounded { /* a value, and between which bounds it is; HUGE_VAL: unknown */
+	double value, low, high;
+};
+
+/* What is counted of an owner in a process and period. Bytes and objects are those of all calls
+ * for which samples stand. */
+struct tally {
+	u32 owner;
+	u32 samples;		 /* that are counted in `space` */
+	u32 unfreed_samples;
+	bool sampled;	       /* some sample stands for more than itself */
+	double space, objects; /* while it was probed all the time */
+	double windows_objects;
+	struct bounded windows; /* bytes */
+	struct bounded unfreed; /* bytes of windows, and for a process without windows of the period */
+};
+
+/* A sample of a window that is not over yet. */
+struct waiting {
+	u32 window, owner, tid;
+	u64 bytes, objects, time_ns;
+	u64 id; /* of the object if it is followed, else 0 */
+};
+
+/* A sampled object that lives. */
+struct object {
+	u64 image, address, time_ns;
+	u64 bytes, objects; /* for which it stands; bytes of all of them */
+	u32 owner, window, pid;
+};
+
+#define KEPT_REPORTS 8
+
+struct allocating { /* a process image */
+	u64 image;
+	u32 pid;
+	char comm[SAMPLE_COMM_BYTES];
+	bool ended;
+	bool windowed;	      /* not all its life was probed: its live objects are unknown */
+	bool always;	      /* it is probed all the time now */
+	vec(struct tally) tallies;
+	struct map by_owner;  /* owner → index of tallies */
+	vec(struct waiting) waiting;
+	struct alloc_report reports[KEPT_REPORTS]; /* the last ones, for walks that end late */
+	u32 n_reports;
+	u64 covered_ns, probed_ns; /* in this period: for which windows stand, and their own time */
+	u64 until_ns;		   /* until which windows stand */
+	u64 end_ns;		   /* of the process, or 0 */
+};
+
+struct alloc {
+	u32 source; /* that of alloc_space; inuse_space and unfreed_space are the next virtual ones */
+	u32 live_source, unfreed_source;
+	struct allocs *allocs;	/* owned; NULL until the begin */
+	struct alloc_options options;
+	struct map sites;     /* file id → struct alloc_sites *, owned; NULL: it has no allocator */
+	struct map parts;     /* hash of image and file id → 1: it is probed */
+	struct map processes; /* image → struct allocating *, owned */
+	struct map objects;   /* id → struct object *, owned */
+	struct owners owners;
+	u32 keep; /* log2 of the number of sampled objects of which one is followed */
+	u64 began_ns; /* the period */
+	bool stopped;
+	struct pipeline_alloc_stats stats;
+};
+
+/* ---- alloc.c ---- */
+
+void alloc_forget_object(struct pipeline *p, u64 id);
+/* Makes the object unknown to BPF. */
+void alloc_drop_object(struct pipeline *p, u64 id);
+
+/* ---- alloc_count.c ---- */
+
+/* Counts a sample of a process that is probed all the time. */
+void alloc_add(struct allocating *f, u32 owner, const struct object *o);
+/* A window is over: its samples are counted. Takes *r. */
+void alloc_report(struct pipeline *p, struct allocating *f, struct alloc_report *r);
+/* A sample of a window. */
+void alloc_wait(struct pipeline *p, struct allocating *f, const struct waiting *w);
+void alloc_count_process(struct pipeline *p, struct allocating *f, u64 time_ns);
