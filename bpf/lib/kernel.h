@@ -123,6 +123,17 @@ struct request___before_5_17 {
 	struct gendisk *rq_disk;
 };
 
+/* A call whose return is probed: where it would have returned. */
+struct return_instance {
+	unsigned long stack; /* the stack pointer when it began */
+	unsigned long orig_ret_vaddr;
+	struct return_instance *next;
+};
+
+struct uprobe_task {
+	struct return_instance *return_instances;
+};
+
 struct task_struct {
 	unsigned int flags;
 	unsigned int in_iowait : 1;
@@ -137,6 +148,7 @@ struct task_struct {
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
 	void *stack;
+	struct uprobe_task *utask;
 	unsigned long nvcsw, nivcsw;
 	char comm[16];
 };

@@ -9,6 +9,7 @@
 
 #include "abi/runtime_common.h"
 #include "bpf/unwind/native.h"
+#include "bpf/unwind/uprobe.h"
 
 /* User space's data about this process's runtime; NULL: the runtime is not attached (yet). */
 static __always_inline const struct runtime_process *runtime_process(struct scratch *s, __u32 id)
@@ -155,6 +156,9 @@ static __always_inline int native_one(struct scratch *s, struct row_cache *cache
 	__u64 frame;
 	int stop = walk_step(&env, &s->walk, &frame);
 
+	if ((stop == STOP_NO_MAPPING || stop == STOP_NO_TABLE) && !s->walk.regs.exact &&
+	    uprobe_real_return())
+		return WALK_GO;
 	if (stop == STOP_NO_MAPPING && runtime_unmapped())
 		stop = WALK_RUNTIME;
 	if (stop != WALK_RUNTIME && !walk_can_resume(stop))

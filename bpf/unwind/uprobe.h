@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Calls whose return is probed, by culprit or by others. While such a call runs, the kernel keeps
+ * its return address, and the stack has that of the kernel's code for uprobes instead.
+ */
+#pragma once
+
+#include "bpf/lib/task.h"
+#include "bpf/unwind/native.h"
+
+#define UPROBES_NESTED 64 /* the kernel's limit: MAX_URETPROBE_DEPTH */
+
+#if defined(__TARGET_ARCH_x86)
+#define UPROBE_RETURN_POPS 8
+#else
+#define UPROBE_RETURN_POPS 0
+#endif
+
+/*
+ * Replaces pc, a return address, by what the kernel keeps of the call. False: it keeps nothing. A
+ * global function: the verifier checks it once.
+ */
+__noinline int uprobe_real_return(void)
+{
+	struct task_struct *task = task_current();
+	struct scratch *s = scratch_get();
+	const struct return_instance *ri;
+	const struct uprobe_task *u;
+
+	if (!s || !bpf_core_field_exists(task->utask))
+		return false;
+	u = BPF_CORE_READ(task, utask);
+	ri = u ? BPF_CORE_READ(u, return_instances) : NULL;
+	for (__u64 i = 0; ri && i < UPROBES_NESTED; i++) {
+		if (BPF_CORE_READ(ri, stack) + UPROBE_RETURN_POPS == s->walk.regs.sp) {
+			s->walk.regs.pc = BPF_CORE_READ(ri, orig_ret_vaddr);
+			s->known = KNOWN_NOT;
+			return true;
+		}
+		ri = BPF_CORE_READ(ri, next);
+	}
+	return false;
+}
