@@ -97,6 +97,7 @@ int allocs_create(const struct alloc_options *o, struct diag *reterr_diag, struc
 		return -ENOMEM;
 	a->programs = o->programs;
 	a->budget = (o->budget > 0 ? o->budget : ALLOC_DEFAULT_BUDGET) / 100;
+	a->cpus = MAX(sysconf(_SC_NPROCESSORS_ONLN), 1L);
 	a->random = clock_ns(CLOCK_MONOTONIC);
 	thread_sync_init(&a->lock, &a->wake);
 	r = alloc_calibrate(&a->programs, &a->costs);

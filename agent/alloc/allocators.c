@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The functions of allocators, by their names. Each allocation passes at least one function of its
- * allocator's; where it passes two, one calls the other, and BPF leaves out the inner call. So a
- * function that does nothing but jump to another is left out here, because a jump leaves no trace
- * on the stack.
+ * allocator's; where it passes two, one calls the other, and BPF leaves out the inner call. A
+ * function that does nothing but jump to another is that other one, because a jump leaves no trace
+ * on the stack: musl's realloc() and memalign().
  *
  *	glibc, musl	the functions of C; C++'s `new` calls malloc()
  *	jemalloc	these and C++'s; mallocx() and its like; prefix je_
@@ -105,43 +105,75 @@ enum first {
 	FIRST_JUMPS,
 };
 
-static enum first first_instruction(const struct elf_file *elf, const u8 code[8])
+#define FIRST_BYTES 16
+
+/* Sets *ret_target to where it jumps. */
+static enum first first_instruction(const struct elf_file *elf, u64 svma,
+				    const u8 code[FIRST_BYTES], u64 *ret_target)
 {
 	static const u8 endbr64[4] = {0xf3, 0x0f, 0x1e, 0xfa};
-	u32 word;
+	u32 skip = memcmp(code, endbr64, sizeof(endbr64)) == 0 ? sizeof(endbr64) : 0, word;
+	s32 far;
 
 	if (elf->machine != EM_X86_64) {
 		memcpy(&word, code, sizeof(word));
+		*ret_target = svma + (u64)((s64)((u64)word << 38) >> 36);
 		if (word >> 26 == 5) /* b */
 			return FIRST_JUMPS;
 		/* bti, paciasp and other hints */
 		return (word & 0xfffff01f) == 0xd503201f ? FIRST_EMULATED : FIRST_OTHER;
 	}
-	if (code[0] == 0xe9 || code[0] == 0xeb)
+	memcpy(&far, code + skip + 1, sizeof(far));
+	*ret_target = svma + skip +
+		      (code[skip] == 0xeb ? 2 + (u64)(s64)(s8)code[skip + 1] : 5 + (u64)(s64)far);
+	if (code[skip] == 0xe9 || code[skip] == 0xeb)
 		return FIRST_JUMPS;
-	if (memcmp(code, endbr64, sizeof(endbr64)) == 0)
-		return code[4] == 0xe9 || code[4] == 0xeb ? FIRST_JUMPS : FIRST_OTHER;
+	if (skip)
+		return FIRST_OTHER;
 	/* push */
 	return (code[0] & 0xf8) == 0x50 || (code[0] == 0x41 && (code[1] & 0xf8) == 0x50)
 		       ? FIRST_EMULATED
 		       : FIRST_OTHER;
 }
 
-static void add_site(struct elf_file *elf, const Elf64_Sym *s, u8 function, struct alloc_sites *ret)
-{
-	struct alloc_site site = {.svma = s->st_value, .size = s->st_size, .function = function};
-	enum first first;
-	u8 code[8];
+/* A function without a symbol, to which another one jumps, is taken to be so long. */
+#define UNKNOWN_BYTES 512
 
-	for (u32 i = 0; i < ret->n; i++)
-		if (ret->site[i].svma == s->st_value)
-			return; /* an alias */
-	if (ret->n == ALLOC_MAX_SITES || s->st_size < 2 ||
-	    !find_code(elf, s->st_value, s->st_size, &site.foff) ||
-	    elf_file_copy(elf, s->st_value, sizeof(code), code) != (ssize_t)sizeof(code))
+/* An indirect jump is that of a PLT, to another file. */
+static bool is_plt(const struct elf_file *elf, const u8 code[FIRST_BYTES])
+{
+	u32 skip = code[0] == 0xf3 ? 4 : 0;
+
+	skip += code[skip] == 0xf2; /* bnd */
+	return elf->machine == EM_X86_64 ? code[skip] == 0xff : (code[3] & 0x9f) == 0x90; /* adrp */
+}
+
+static void add_site(struct elf_file *elf, u64 svma, u64 size, u8 function, struct alloc_sites *ret)
+{
+	struct alloc_site site = {.svma = svma, .size = size, .function = function};
+	u8 code[FIRST_BYTES] = {};
+	enum first first;
+	u64 target;
+
+	if (size < 2 || elf_file_copy(elf, svma, sizeof(code), code) <= 0)
 		return;
-	first = first_instruction(elf, code);
-	if (first == FIRST_JUMPS)
+	first = first_instruction(elf, svma, code, &target);
+	if (first == FIRST_JUMPS) {
+		site.svma = target;
+		site.size = UNKNOWN_BYTES;
+		if (elf_file_copy(elf, target, sizeof(code), code) <= 0 || is_plt(elf, code))
+			return;
+		first = first_instruction(elf, target, code, &target);
+	}
+	if (first == FIRST_JUMPS || ret->n == ALLOC_MAX_SITES)
+		return;
+	for (u32 i = 0; i < ret->n; i++)
+		if (ret->site[i].svma == site.svma) {
+			/* An alias; its symbol tells the size. */
+			ret->site[i].size = site.svma == svma ? size : ret->site[i].size;
+			return;
+		}
+	if (!find_code(elf, site.svma, 2, &site.foff))
 		return;
 	site.stepped = first != FIRST_EMULATED;
 	ret->site[ret->n++] = site;
@@ -170,7 +202,7 @@ static void add_symbols(struct elf_file *elf, const char *section, const char *s
 			continue;
 		function = function_of_name(name);
 		if (function < ALLOC_FUNCTIONS)
-			add_site(elf, &s, function, ret);
+			add_site(elf, s.st_value, s.st_size, function, ret);
 	}
 }
 

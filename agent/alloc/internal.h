@@ -62,6 +62,7 @@ struct allocs {
 	struct alloc_programs programs;
 	struct alloc_costs costs;
 	double budget; /* a share of the time of a process */
+	long cpus;
 	pthread_t thread;
 	bool has_thread;
 
@@ -76,6 +77,7 @@ struct allocs {
 
 	/* The thread's. */
 	struct map processes; /* image → struct probed *, owned */
+	double least_cpu; /* CPUs that a process counts as if it uses fewer */
 	u64 tick_ns;
 	u32 windows;
 	vec(u64) thread_keys;

@@ -27,8 +27,6 @@
 
 /* Time of the budget that may be saved, and with which a process begins. */
 #define CREDIT_MAX_S 5.0
-/* What a process may use that does hardly anything: the budget's share of so much of a CPU. */
-#define CPU_MIN 0.1
 #define TICK_MAX_NS 200000000ULL
 #define TICK_MIN_NS 10000000ULL
 /* Of the time left until the credit is used up, the next tick is after this part. */
@@ -222,14 +220,14 @@ static void end_always(struct allocs *a, struct probed *p)
 	send_report(a, &r);
 }
 
-/* Of the walks of a stratum: fewer if they take more than a fourth of the budget. */
+/* Of the walks of a stratum: fewer if they take more than half of the budget. */
 static void set_walks(struct allocs *a, struct probed *p, double walks, double allowed)
 {
 	u32 before = p->walks;
 
-	if (walks > allowed / 4)
+	if (walks > allowed / 2)
 		p->walks = MAX(p->walks / 2, WALKS_MIN);
-	else if (walks < allowed / 16)
+	else if (walks < allowed / 8)
 		p->walks = MIN(p->walks * 2, WALKS_MAX);
 	if (p->walks != before && p->state == PROBED_ALWAYS)
 		set_process(a, p, true);
@@ -245,10 +243,13 @@ static u64 walks_ns(const struct allocs *a, u32 pid)
 	return sum;
 }
 
-/* What the process may spend on probes, in CPUs. */
+/*
+ * What the process may spend on probes, in CPUs. Processes that do hardly anything share the
+ * machine's budget.
+ */
 static double allowance(const struct allocs *a, const struct probed *p)
 {
-	return a->budget * MAX(p->cpu, CPU_MIN);
+	return a->budget * MAX(p->cpu, a->least_cpu);
 }
 
 /* Measures how much of the CPUs the process has used since the last time. */
@@ -413,6 +414,7 @@ static void count_processes(struct allocs *a)
 	pthread_mutex_lock(&a->lock);
 	a->stats.processes = a->processes.n;
 	pthread_mutex_unlock(&a->lock);
+	a->least_cpu = MIN((double)a->cpus / (double)MAX(a->processes.n, (size_t)1), 1.0);
 }
 
 void windows_add(struct allocs *a, u64 image, u32 pid, struct part *part)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocations by stack (record --alloc) of tests/tools/known_allocs.c, which knows what its functions have allocated."""
+
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+
+import pytest
+
+from pprof import samples
+from recorder import start_record
+from test_procman import TOOLS
+from truth import TOP, find_file
+
+KNOWN = os.path.join(TOOLS, "known_allocs")
+SOURCE = os.path.join(TOP, "tests/tools/known_allocs.c")
+# Columns of the file.
+# So that calls at low rates fit into it on any machine.
+EXACT = ("--budget", 20)
+SAMPLES, SPACE, OBJECTS, LIVE_SPACE, LIVE_OBJECTS, UNFREED = range(6)
+
+
+class Recorded:
+    """What a pprof file has by function: the sums of its columns, and the estimates that its samples claim."""
+
+    def __init__(self, path, comm="known_allocs"):
+        self.sums, self.estimates, self.pids = {}, {}, set()
+        self.samples = [s for s in samples(path) if s.labels["comm"] == comm]
+        for s in self.samples:
+            self.pids.add(s.labels["pid"])
+            for function in set(s.functions):
+                sums = self.sums.setdefault(function, [0] * 6)
+                for i, value in enumerate(s.values):
+                    sums[i] += value
+                if s.values[SPACE]:
+                    self.estimates.setdefault(function, set()).add(s.labels["estimate"])
+
+    def of(self, function):
+        return self.sums.get(function, [0] * 6)
+
+
+class Known:
+    """known_allocs. told: function → (objects, bytes, live objects, live bytes)."""
+
+    def __init__(self, program, *args, env=None):
+        self.process = subprocess.Popen([program, *map(str, args)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, **(env or {})})
+        self.told, self.child = {}, None
+
+    def run(self):
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            words = line.split()
+            if words == ["over"]:
+                return
+            if words[0] == "child":
+                self.child = int(words[1])
+            else:
+                self.told[words[0]] = tuple(map(int, words[1:]))
+        raise AssertionError("known_allocs has ended")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def record_known(culprit, tmp_path, program, *args, options=(), env=None, select=None):
+    """Records the program; returns what it told, what was recorded, and the recorder's messages."""
+    output = tmp_path / "out.pb.gz"
+    with Known(program, *args, env=env) as known:
+        time.sleep(0.2)
+        recorder, messages = start_record(culprit, output, "--alloc", *options, *(select or ("-p", known.process.pid)))
+        try:
+            known.run()
+            time.sleep(0.3)
+            recorder.send_signal(signal.SIGINT)
+            assert recorder.wait(60) == 0, messages()
+        finally:
+            recorder.kill()
+            recorder.wait()
+    print(messages())
+    return known, Recorded(output, os.path.basename(program)), messages()
+
+
+def assert_exact(known, got):
+    for function, (objects, n_bytes, live_objects, live_bytes) in known.told.items():
+        sums = got.of(function)
+        print(function, sums, objects, n_bytes, live_objects, live_bytes)
+        assert (sums[OBJECTS], sums[SPACE]) == (objects, n_bytes), function
+        assert (sums[LIVE_OBJECTS], sums[LIVE_SPACE]) == (live_objects, live_bytes), function
+        assert got.estimates[function] == {"exact"}, function
+
+
+def test_exact(culprit, tmp_path):
+    """At low rates each call is walked: sums are exact, of what was allocated and of what lives."""
+    known, got, _ = record_known(culprit, tmp_path, KNOWN, 3, 20, options=EXACT)
+    assert len(known.told) == 11
+    assert_exact(known, got)
+    # Leaf functions are those that call the allocator, and stacks are whole.
+    for s in got.samples:
+        assert s.functions[-1] == "_start" or "clone" in s.functions[-1] or "start_thread" in s.functions, s.functions
+        assert s.functions[0] not in ("malloc", "free"), s.functions
+
+
+def test_each_call(culprit, tmp_path):
+    """With -c 1 each call is walked, whatever it costs."""
+    known, got, _ = record_known(culprit, tmp_path, KNOWN, 2, 1000, "short_lived", "grows", "leaks", options=("-c", 1))
+    assert_exact(known, got)
+
+
+def test_sampled(culprit, tmp_path):
+    """Busy places are thinned: each function's sums are right to within what its number of samples allows."""
+    known, got, _ = record_known(culprit, tmp_path, KNOWN, 4, 500, "mixed", "leaks", "short_lived", "long_lived",
+                                 options=("--budget", 50))
+    for function, (objects, n_bytes, live_objects, live_bytes) in known.told.items():
+        sums = got.of(function)
+        print(function, sums, objects, n_bytes, live_objects, live_bytes, got.estimates[function])
+        assert got.estimates[function] == {"sampled"}
+        assert sums[SAMPLES] < objects / 2
+        error = 4 / math.sqrt(sums[SAMPLES])
+        assert abs(sums[SPACE] - n_bytes) < error * n_bytes, function
+        assert abs(sums[LIVE_SPACE] - live_bytes) <= 3 * error * live_bytes + (0 if function != "long_lived" else 2000 * 64), function
+
+
+def build(tmp_path, compiler, *args):
+    program = str(tmp_path / "known_allocs")
+    subprocess.run([compiler, "-O1", "-g", "-D_GNU_SOURCE", "-o", program, SOURCE, "-pthread", *args], check=True)
+    return program
+
+
+def test_static(culprit, tmp_path):
+    known, got, _ = record_known(culprit, tmp_path, build(tmp_path, "gcc", "-static", "-DNO_CXX"), 2, 20, options=EXACT)
+    assert len(known.told) == 10
+    assert_exact(known, got)
+
+
+@pytest.mark.skipif(not shutil.which("musl-gcc"), reason="musl-tools is not installed")
+@pytest.mark.parametrize("how", ["-static", "-rdynamic"])
+def test_musl(culprit, tmp_path, how):
+    known, got, _ = record_known(culprit, tmp_path, build(tmp_path, "musl-gcc", how, "-DNO_CXX"), 2, 20, options=EXACT)
+    assert len(known.told) == 10
+    assert_exact(known, got)
+
+
+LIBRARIES = ["libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libtcmalloc.so.4", "libmimalloc.so.2"]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("how", ["preloaded", "linked"])
+def test_other_allocators(culprit, tmp_path, library, how):
+    path = find_file(library)
+    if not path:
+        pytest.skip(f"{library} is not installed")
+    if how == "preloaded":
+        known, got, _ = record_known(culprit, tmp_path, KNOWN, 2, 20, options=EXACT, env={"LD_PRELOAD": path})
+    else:
+        known, got, _ = record_known(culprit, tmp_path, build(tmp_path, "gcc", "-lstdc++", "-Wl,--no-as-needed", path), 2, 20,
+                                    options=EXACT)
+    assert len(known.told) == 11
+    assert_exact(known, got)
+
+
+def test_loaded_later(culprit, tmp_path):
+    path = find_file(LIBRARIES[0])
+    if not path:
+        pytest.skip(f"{LIBRARIES[0]} is not installed")
+    known, got, _ = record_known(culprit, tmp_path, KNOWN, 2, 20, f"dlopen={path}", "loaded", "short_lived", options=EXACT)
+    assert_exact(known, got)
+
+
+def test_fork(culprit, tmp_path):
+    """A child is probed as soon as it is known."""
+    known, got, _ = record_known(culprit, tmp_path, KNOWN, 2, 20, "fork", "short_lived", "leaks", options=EXACT, select=("--comm", "known_allocs"))
+    assert known.child in got.pids
+    assert_exact(known, got)
+
+
+def test_command(culprit, tmp_path):
+    """Of a command, what it has not freed when it ends is shown."""
+    output = tmp_path / "out.pb.gz"
+    done = subprocess.run([culprit, "record", "--alloc", "-o", str(output), "--", KNOWN, "2", "20", "fork", "leaks"],
+                          input="go\n", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+    print(done.stdout)
+    told = re.search(r"^leaks (\d+) (\d+) (\d+) (\d+)", done.stdout, re.M)
+    sums = Recorded(output).of("leaks")
+    assert sums[LIVE_SPACE] == int(told[4])
+    assert sums[LIVE_OBJECTS] == int(told[3])
