@@ -161,8 +161,8 @@ static void process_changed(void *arg, const struct procman_process *proc)
 	struct pipeline *p = arg;
 	struct alloc *a = p->alloc;
 
-	log_debug("CHANGED %u n %u ss %llx alive %d", proc->pid, proc->n, proc->start_stack, proc->alive);
-	if (!a || a->stopped || !procman_can_be_sampled(proc) || proc->pid == (u32)getpid())
+	if (!a || a->stopped || !proc->alive || proc->kthread ||
+	    proc->pid == (u32)getpid())
 		return;
 	for (u32 i = 0; i < proc->n; i++)
 		probe_mapping(a, proc, &proc->mappings[i]);
