@@ -60,6 +60,9 @@ struct alloc_thread {
 	 * the end of calls, and the time of walks. */
 	__u64 calls[2]; /* whose first instruction is emulated, and stepped */
 	__u64 returns, walk_ns;
+	/* In a window, at the first call and at the last: time on a CPU, and time that the thread
+	 * waited for one. */
+	__u64 cpu_ns[2], delay_ns[2];
 	/* The call under way that was drawn, or that may free an object that was. sp 0: none. */
 	__u64 sp;
 	__u64 bytes;
@@ -72,7 +75,7 @@ struct alloc_thread {
 	__u32 window;
 	__u32 function;
 };
-_Static_assert(sizeof(struct alloc_thread) == 104, "alloc_thread");
+_Static_assert(sizeof(struct alloc_thread) == 136, "alloc_thread");
 
 /* The most objects that are followed at a time. */
 #define ALLOC_MAX_OBJECTS 32768

@@ -251,6 +251,31 @@ static void print_heaps(struct record *r)
 		fprintf(stderr, "  no process with a language runtime\n");
 }
 
+/* How exactly the allocations of each process are known. */
+static void print_allocations(const struct pipeline_alloc_stats *s)
+{
+	fprintf(stderr,
+		"  a probe of an allocator takes %llu ns, %llu ns if its instruction is stepped; %llu "
+		"windows\n",
+		s->probes.emulated_ns, s->probes.stepped_ns, s->probes.windows);
+	for (u32 i = 0; i < s->n_told; i++) {
+		const struct pipeline_alloc_told *t = &s->told[i];
+
+		if (!t->windowed)
+			fprintf(stderr, "  %s-%u: probed all the time\n", t->comm, t->pid);
+		else if (isfinite(t->high))
+			fprintf(stderr,
+				"  %s-%u: probed %.1f %% of the time in windows; what it allocated is "
+				"between %.2f and %.2f times what is shown\n",
+				t->comm, t->pid, 100 * t->coverage, t->low, t->high);
+		else
+			fprintf(stderr,
+				"  %s-%u: probed %.1f %% of the time in windows, most of which probes "
+				"took: it allocated at least %.2f times what is shown\n",
+				t->comm, t->pid, 100 * t->coverage, t->low);
+	}
+}
+
 static void print_summary(struct record *r, const struct profile *p)
 {
 	const struct pipeline_stats st = r->stats;
@@ -303,6 +328,8 @@ static void print_summary(struct record *r, const struct profile *p)
 		print_resident(&st.resident);
 	if (is_heap(r))
 		print_heaps(r);
+	if (st.alloc.probes.emulated_ns)
+		print_allocations(&st.alloc);
 	if (sym.kernel_hidden && !r->sampling.what.user_only)
 		fprintf(stderr,
 			"  kernel symbols are hidden: run as root, or set sysctl kernel.kptr_restrict=0\n");
@@ -333,6 +360,7 @@ static int write_result(struct record *r)
 		r->stats.counts.truncated = p->quality.truncated;
 		r->stats.counts.lost = p->quality.lost;
 	}
+	r->stats.alloc = now.alloc;
 	r->stats.processes += now.resident.counted + now.heap.counted;
 	if (e < 0)
 		return cli_error(1, "cannot build the profile: %s", strerror(-e));

@@ -70,7 +70,7 @@ struct alloc_options {
 
 struct alloc_thread_cost { /* what probes have taken of a thread's time in a window */
 	u32 tid;
-	u64 traps_ns; /* right to within alloc_report.error */
+	u64 traps_ns; /* with the time that it waited for a CPU; right to within .low and .high */
 	u64 walks_ns;
 };
 
@@ -85,7 +85,7 @@ struct alloc_report {
 	bool always;
 	u64 begin_ns, end_ns; /* CLOCK_MONOTONIC */
 	u64 stands_ns;	      /* for which it stands */
-	double error;	      /* of traps_ns, a share of it */
+	double low, high;     /* bounds of traps_ns, as multiples of it */
 	vec(struct alloc_thread_cost) threads;
 };
 

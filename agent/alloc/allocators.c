@@ -24,7 +24,7 @@ static const struct {
 	const char *name;
 	u8 function;
 } names[] = {
-	{"malloc", ALLOC_MALLOC},
+	{"malloc", ALLOC_MALLOC}, /* the first */
 	{"calloc", ALLOC_CALLOC},
 	{"realloc", ALLOC_REALLOC},
 	{"memalign", ALLOC_MEMALIGN},
@@ -69,8 +69,8 @@ static const struct {
 
 static const char *const prefixes[] = {"je_", "tc_", "mi_"};
 
-/* The function of that name; ALLOC_FUNCTIONS: none. */
-static u8 function_of_name(const char *name)
+/* The index in `names`, or their number. */
+static size_t find_name(const char *name)
 {
 	const char *plain = name;
 
@@ -79,8 +79,8 @@ static u8 function_of_name(const char *name)
 			plain = name + strlen(prefixes[i]);
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		if (strcmp(names[i].name, name) == 0 || strcmp(names[i].name, plain) == 0)
-			return names[i].function;
-	return ALLOC_FUNCTIONS;
+			return i;
+	return ARRAY_SIZE(names);
 }
 
 /* Where a function's code is in the file; false: it is no code. */
@@ -155,7 +155,7 @@ static void add_site(struct elf_file *elf, u64 svma, u64 size, u8 function, stru
 	enum first first;
 	u64 target;
 
-	if (size < 2 || elf_file_copy(elf, svma, sizeof(code), code) <= 0)
+	if (!size || elf_file_copy(elf, svma, sizeof(code), code) <= 0)
 		return;
 	first = first_instruction(elf, svma, code, &target);
 	if (first == FIRST_JUMPS) {
@@ -173,14 +173,14 @@ static void add_site(struct elf_file *elf, u64 svma, u64 size, u8 function, stru
 			ret->site[i].size = site.svma == svma ? size : ret->site[i].size;
 			return;
 		}
-	if (!find_code(elf, site.svma, 2, &site.foff))
+	if (!find_code(elf, site.svma, 1, &site.foff))
 		return;
 	site.stepped = first != FIRST_EMULATED;
 	ret->site[ret->n++] = site;
 }
 
 static void add_symbols(struct elf_file *elf, const char *section, const char *strings,
-			struct alloc_sites *ret)
+			struct alloc_sites *ret, bool *has_malloc)
 {
 	struct buf syms, strs;
 	Elf64_Sym s;
@@ -190,7 +190,7 @@ static void add_symbols(struct elf_file *elf, const char *section, const char *s
 		return;
 	for (u32 i = 0; i < MAX_SYMBOLS && buf_left(&syms) >= sizeof(s); i++) {
 		char name[MAX_NAME] = {};
-		u8 function;
+		size_t at;
 
 		memcpy(&s, syms.pos, sizeof(s));
 		(void)buf_skip(&syms, sizeof(s));
@@ -200,9 +200,11 @@ static void add_symbols(struct elf_file *elf, const char *section, const char *s
 		memcpy(name, strs.pos + s.st_name, MIN(sizeof(name), buf_left(&strs) - s.st_name));
 		if (memchr(name, 0, sizeof(name)) == NULL)
 			continue;
-		function = function_of_name(name);
-		if (function < ALLOC_FUNCTIONS)
-			add_site(elf, s.st_value, s.st_size, function, ret);
+		at = find_name(name);
+		if (at == ARRAY_SIZE(names))
+			continue;
+		*has_malloc |= at == 0;
+		add_site(elf, s.st_value, s.st_size, names[at].function, ret);
 	}
 }
 
@@ -216,11 +218,13 @@ static bool has(const struct alloc_sites *s, u8 function)
 
 void alloc_find_sites(struct elf_file *elf, bool is_library, struct alloc_sites *ret)
 {
+	bool has_malloc = false;
+
 	ret->n = 0;
-	add_symbols(elf, ".dynsym", ".dynstr", ret);
+	add_symbols(elf, ".dynsym", ".dynstr", ret, &has_malloc);
 	if (!is_library)
-		add_symbols(elf, ".symtab", ".strtab", ret);
+		add_symbols(elf, ".symtab", ".strtab", ret, &has_malloc);
 	/* C++'s functions alone call an allocator that is elsewhere. */
-	if (!has(ret, ALLOC_REALLOC) || !has(ret, ALLOC_FREE))
+	if (!has_malloc || !has(ret, ALLOC_MALLOC) || !has(ret, ALLOC_FREE))
 		ret->n = 0;
 }

@@ -84,7 +84,7 @@ struct trial {
 
 static int run_trial(const struct alloc_programs *p, int fd, const struct trial *t, u64 *ret_ns)
 {
-	struct alloc_process entry = {.open = 1, .walks = t->drawn ? 0 : 1};
+	struct alloc_process entry = {.open = 1, .window = 1, .walks = t->drawn ? 0 : 1};
 	struct alloc_probes probes = ALLOC_PROBES_NONE;
 	struct place place = {.avma = (u64)t->call};
 	struct alloc_sites sites = {.n = 1};

@@ -44,9 +44,12 @@
 #define WALKS_MIN 4U
 /* Without processes. */
 #define IDLE_NS 60000000000ULL
-/* How exactly the cost of a probe is known. */
-#define ERROR_SESSION 0.10
-#define ERROR_OTHER 0.20
+/*
+ * How exactly the cost of a probe is known. It was measured in a loop, with everything in caches; on
+ * a busy machine, or if a hypervisor takes time from its CPUs, it is up to twice that.
+ */
+#define COST_LOW 0.75
+#define COST_HIGH 2.0
 
 /* ---- counters ---- */
 
@@ -327,6 +330,17 @@ static void open_window(struct allocs *a, struct probed *p)
 	p->due_ns = p->begin_ns + (u64)length;
 }
 
+/*
+ * For each nanosecond that a thread has on a CPU, it waits so much longer if it is preempted: what
+ * probes take of its time is more than what they take on the CPU.
+ */
+static double stretch(const struct alloc_thread *t)
+{
+	u64 cpu = t->cpu_ns[1] - t->cpu_ns[0], delay = t->delay_ns[1] - t->delay_ns[0];
+
+	return (s64)cpu > 0 && (s64)delay > 0 ? 1 + (double)delay / (double)cpu : 1;
+}
+
 /* Fills the report's threads. Returns what probes have taken of the one that they took most of. */
 static u64 report_threads(struct allocs *a, const struct probed *p, struct alloc_report *r,
 			  u64 *ret_all)
@@ -338,8 +352,8 @@ static u64 report_threads(struct allocs *a, const struct probed *p, struct alloc
 		const struct alloc_thread *t = &a->threads.data[i];
 		struct alloc_thread_cost c = {
 			.tid = (u32)a->thread_keys.data[i],
-			.traps_ns = traps_ns(a, t),
-			.walks_ns = t->walk_ns,
+			.traps_ns = (u64)((double)traps_ns(a, t) * stretch(t)),
+			.walks_ns = t->walk_ns, /* by the clock */
 		};
 
 		if (a->thread_keys.data[i] >> 32 != p->pid)
@@ -366,7 +380,8 @@ static void close_window(struct allocs *a, struct probed *p)
 				 .pid = p->pid,
 				 .number = p->window,
 				 .begin_ns = p->begin_ns,
-				 .error = a->programs.session ? ERROR_SESSION : ERROR_OTHER};
+				 .low = COST_LOW,
+				 .high = COST_HIGH};
 	u64 most, all, now;
 	double length;
 

@@ -366,10 +366,17 @@ void alloc_freed(struct pipeline *p, const struct record_freed *record)
 static void become_windowed(struct pipeline *p, struct allocating *f,
 			    const struct alloc_report *r)
 {
+	alloc_count_unfreed(p, f, r->end_ns);
 	f->windowed = true;
 	f->always = false;
 	f->until_ns = r->end_ns;
 	drop_objects(p, f->image);
+}
+
+static void become_always(struct allocating *f, const struct alloc_report *r)
+{
+	f->always = true;
+	f->always_ns = r->begin_ns;
 }
 
 void alloc_tick(struct pipeline *p)
@@ -389,7 +396,7 @@ void alloc_tick(struct pipeline *p)
 		if (f && t->number)
 			alloc_report(p, f, t);
 		else if (f && t->always)
-			f->always = true;
+			become_always(f, t);
 		else if (f)
 			become_windowed(p, f, t);
 		alloc_report_deinit(t);

@@ -69,8 +69,8 @@ static struct bounded scale_of(const struct alloc_report *r, u32 tid)
 			walks = (double)t->walks_ns;
 		}
 	left = length - traps - walks;
-	left_low = length - traps * (1 + r->error) - walks;
-	left_high = length - traps * (1 - r->error) - walks;
+	left_low = length - traps * r->high - walks;
+	left_high = length - traps * r->low - walks;
 	return (struct bounded){
 		.value = stands * (left > 0 ? length / left : 1),
 		.low = stands * (left_high > 0 ? length / left_high : 1),
@@ -271,22 +271,34 @@ static void count_tally(struct pipeline *p, const struct allocating *f, const st
 	count(p, f, &c, time_ns);
 }
 
-/* What lives of a process that is probed all the time. */
-static void count_live(struct pipeline *p, struct allocating *f, u64 time_ns)
+void alloc_count_unfreed(struct pipeline *p, struct allocating *f, u64 end_ns)
 {
-	struct alloc *a = p->alloc;
-	struct allocating live = {};
-	u64 watched = a->began_ns + (u64)((double)(time_ns - a->began_ns) * UNFREED_PART);
+	const struct alloc *a = p->alloc;
+	u64 begin_ns = MAX(a->began_ns, f->always_ns);
+	u64 watched = begin_ns + (u64)((double)(end_ns - begin_ns) * UNFREED_PART);
 	double keep = (double)(1ULL << a->keep);
 
 	map_foreach (&a->objects, slot) {
 		const struct object *o = (const struct object *)slot->value;
 
-		if (o->image != f->image || o->window)
-			continue;
-		alloc_add(&live, o->owner, o);
-		if (o->time_ns >= a->began_ns && o->time_ns <= watched)
+		if (o->image == f->image && !o->window && o->time_ns >= begin_ns &&
+		    o->time_ns <= watched)
 			add_unfreed(f, o->owner, o->bytes, &(struct bounded){keep, keep, keep});
+	}
+}
+
+/* What lives of a process that is probed all the time. */
+static void count_live(struct pipeline *p, struct allocating *f, u64 time_ns)
+{
+	struct alloc *a = p->alloc;
+	struct allocating live = {};
+	double keep = (double)(1ULL << a->keep);
+
+	map_foreach (&a->objects, slot) {
+		const struct object *o = (const struct object *)slot->value;
+
+		if (o->image == f->image && !o->window)
+			alloc_add(&live, o->owner, o);
 	}
 	vec_foreach (&live.tallies, t) {
 		struct counted c = {
@@ -333,6 +345,8 @@ void alloc_count_process(struct pipeline *p, struct allocating *f, u64 time_ns)
 {
 	double rest = remainder_scale(p->alloc, f, time_ns);
 
+	if (f->always && !f->ended)
+		alloc_count_unfreed(p, f, time_ns);
 	if (!f->windowed && (!f->ended || p->follow))
 		count_live(p, f, time_ns);
 	vec_foreach (&f->tallies, t)

@@ -48,6 +48,7 @@ struct allocating { /* a process image */
 	bool ended;
 	bool windowed;	      /* not all its life was probed: its live objects are unknown */
 	bool always;	      /* it is probed all the time now */
+	u64 always_ns;	      /* since then, if it was probed in windows before */
 	vec(struct tally) tallies;
 	struct map by_owner;  /* owner → index of tallies */
 	vec(struct waiting) waiting;
@@ -88,4 +89,6 @@ void alloc_add(struct allocating *f, u32 owner, const struct object *o);
 void alloc_report(struct pipeline *p, struct allocating *f, struct alloc_report *r);
 /* A sample of a window. */
 void alloc_wait(struct pipeline *p, struct allocating *f, const struct waiting *w);
+/* What of a process that has been probed all the time was not freed until then. */
+void alloc_count_unfreed(struct pipeline *p, struct allocating *f, u64 end_ns);
 void alloc_count_process(struct pipeline *p, struct allocating *f, u64 time_ns);

@@ -578,6 +578,10 @@ void run_metrics(struct run *r, struct str *out)
 		metrics_of(out, "resident", resident_stat_fields, &r->stats.resident);
 	if (r->stats.heap.looks)
 		metrics_of(out, "heap", heap_stat_fields, &r->stats.heap);
+	if (r->stats.alloc.probes.emulated_ns) {
+		metrics_of(out, "alloc", alloc_stat_fields, &r->stats.alloc.probes);
+		metrics_of(out, "alloc_ledger", pipeline_alloc_stat_fields, &r->stats.alloc);
+	}
 	METRIC("cpu_seconds_total", "CPU time of the agent, with that of its parser.",
 	       seconds_of(u.ru_utime) + seconds_of(u.ru_stime) +
 		       (double)r->stats.tables.parser_cpu_ns / 1e9);

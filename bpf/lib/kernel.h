@@ -123,6 +123,14 @@ struct request___before_5_17 {
 	struct gendisk *rq_disk;
 };
 
+struct sched_entity {
+	unsigned long long exec_start, sum_exec_runtime;
+};
+
+struct sched_info {
+	unsigned long long run_delay; /* ns that it waited for a CPU */
+};
+
 /* A call whose return is probed: where it would have returned. */
 struct return_instance {
 	unsigned long stack; /* the stack pointer when it began */
@@ -149,6 +157,8 @@ struct task_struct {
 	struct task_struct *group_leader;
 	void *stack;
 	struct uprobe_task *utask;
+	struct sched_entity se;
+	struct sched_info sched_info;
 	unsigned long nvcsw, nivcsw;
 	char comm[16];
 };

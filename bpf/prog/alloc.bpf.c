@@ -234,6 +234,21 @@ static __always_inline bool is_inner(const struct alloc_process *p, __u64 ra)
 	return false;
 }
 
+/* The clock of exec_start may differ from this one, but runs as fast. */
+static __always_inline void note_time(struct alloc_thread *t)
+{
+	struct task_struct *task = task_current();
+
+	t->cpu_ns[1] = BPF_CORE_READ(task, se.sum_exec_runtime) -
+		       BPF_CORE_READ(task, se.exec_start) + bpf_ktime_get_ns();
+	if (bpf_core_field_exists(task->sched_info.run_delay))
+		t->delay_ns[1] = BPF_CORE_READ(task, sched_info.run_delay);
+	if (t->cpu_ns[0])
+		return;
+	t->cpu_ns[0] = t->cpu_ns[1];
+	t->delay_ns[0] = t->delay_ns[1];
+}
+
 /* Whether the call's return is of interest. */
 static __always_inline bool call_begins(const bpf_user_pt_regs_t *r, __u64 cookie)
 {
@@ -248,6 +263,8 @@ static __always_inline bool call_begins(const bpf_user_pt_regs_t *r, __u64 cooki
 	if (!t)
 		return false;
 	t->calls[!!(cookie & ALLOC_COOKIE_STEPPED)]++;
+	if (p->window)
+		note_time(t);
 	if (function == ALLOC_FREE) {
 		__u64 id = take_object(ARGUMENT0(r), pid);
 

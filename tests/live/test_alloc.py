@@ -172,13 +172,14 @@ def test_other_allocators(culprit, tmp_path, library, how):
     assert_exact(known, got)
 
 
+# Real code, so that no function only jumps to another.
 LIBRARY = """
 #include <stddef.h>
 static char memory[1 << 20];
 static size_t used;
 void *malloc(size_t n) { void *p = memory + used; used += (n + 15) & ~15; return p; }
-void *calloc(size_t n, size_t m) { return malloc(n * m); }
-void *realloc(void *p, size_t n) { return malloc(n); }
+void *calloc(size_t n, size_t m) { char *p = malloc(n * m); p[0] = 0; return p; }
+void *realloc(void *p, size_t n) { char *q = malloc(n); q[0] = *(char *)p; return q; }
 void free(void *p) { __asm__ volatile("" : : "r"(p)); }
 """
 
@@ -209,3 +210,46 @@ def test_command(culprit, tmp_path):
     sums = Recorded(output).of("leaks")
     assert sums[LIVE_SPACE] == int(told[4])
     assert sums[LIVE_OBJECTS] == int(told[3])
+
+
+def test_windows(culprit, tmp_path):
+    """Calls that do not fit into the budget are probed in windows: sums are within what is told, or told to be lower bounds."""
+    known, got, said = record_known(culprit, tmp_path, KNOWN, 10, 1500, "small_ones", "leaks", "short_lived")
+    assert re.search(r"debug: window \d+", said)
+    for function, (objects, n_bytes, live_objects, live_bytes) in known.told.items():
+        sums = got.of(function)
+        print(function, sums, objects, n_bytes, live_objects, live_bytes, got.estimates[function])
+        assert sums[SAMPLES] > 30
+        assert sums[LIVE_SPACE] == 0, "unknown"
+        error = 4 / math.sqrt(sums[SAMPLES])
+        if got.estimates[function] == {"at least"}:
+            assert sums[SPACE] <= n_bytes * (1 + error)
+        else:
+            # Few windows, in ten seconds.
+            assert abs(sums[SPACE] - n_bytes) < (error + 0.4) * n_bytes, function
+    # What is not freed soon is what leaks.
+    assert got.of("leaks")[UNFREED] > got.of("leaks")[SPACE] * 0.7
+    assert got.of("small_ones")[UNFREED] < got.of("leaks")[UNFREED] / 20
+    assert got.of("short_lived")[UNFREED] < got.of("leaks")[UNFREED] / 20
+
+
+def test_bound_loop(culprit, tmp_path):
+    """A program that does nothing but allocate: what it did is at least what is shown."""
+    known, got, said = record_known(culprit, tmp_path, KNOWN, 8, 0, "small_ones")
+    objects, n_bytes, *_ = known.told["small_ones"]
+    sums = got.of("small_ones")
+    print(sums, objects, n_bytes, got.estimates["small_ones"])
+    assert got.estimates["small_ones"] == {"at least"}
+    assert 0 < sums[SPACE] <= n_bytes
+    assert "it allocated at least" in said
+
+
+@pytest.mark.slow
+def test_small_leak(culprit, tmp_path):
+    """A leak of 1 kB a second is what is not freed, beside churn."""
+    known, got, _ = record_known(culprit, tmp_path, KNOWN, 60, 14, "leaks", "churn")
+    told, leak = known.told, got.of("leaks")
+    print(told, leak, got.of("churn"))
+    assert told["churn"][1] / told["leaks"][1] > 10000
+    assert got.of("churn")[UNFREED] < leak[UNFREED]
+    assert told["leaks"][1] / 3 < leak[UNFREED] < told["leaks"][1] * 3

@@ -216,6 +216,18 @@ static apart void small_ones(struct step *s)
 	free(p);
 }
 
+/* 14 times a second: 100 MB of objects of 1 kB. */
+static apart void churn(struct step *s)
+{
+	for (int i = 0; i < 7000; i++) {
+		void *p = malloc(1000);
+
+		use(p);
+		got(s, 1000);
+		free(p);
+	}
+}
+
 /* By the functions of an allocator that was loaded last. */
 static void *(*loaded_malloc)(size_t bytes);
 static void (*loaded_free)(void *p);
@@ -244,6 +256,7 @@ static struct step steps[] = {
 	{"mixed", mixed},
 	{"small_ones", small_ones},
 	{"loaded", loaded},
+	{"churn", churn},
 };
 #define N_STEPS (sizeof(steps) / sizeof(steps[0]))
 
@@ -260,7 +273,7 @@ static int is_wanted(const struct step *s, int n, char **names)
 	for (int i = 0; i < n; i++)
 		if (strcmp(names[i], s->name) == 0)
 			return 1;
-	return n == 0 && s->run != loaded;
+	return n == 0 && s->run != loaded && s->run != churn;
 }
 
 static int load(const char *file)
