@@ -77,8 +77,14 @@ struct alloc_thread {
 };
 _Static_assert(sizeof(struct alloc_thread) == 136, "alloc_thread");
 
+static inline int alloc_keeps(__u64 id, __u64 keep)
+{
+	return !(id >> 1 & ((1ULL << keep) - 1));
+}
+
 /* The most objects that are followed at a time. */
 #define ALLOC_MAX_OBJECTS 32768
+#define ALLOC_MAX_KEEP 24
 #define ALLOC_MAX_PROCESSES 1024
 #define ALLOC_MAX_THREADS 16384
 #define ALLOC_MAX_STRATA 16384

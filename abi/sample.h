@@ -452,6 +452,8 @@ struct sampler_control {
 	__u64 began_ns, ended_ns; /* what is recorded; CLOCK_MONOTONIC; 0: not yet */
 	/* Which pages are followed: those with a resident_hash() below `resident_below`. */
 	__u64 resident_seed, resident_below;
+	/* Sampled objects are followed whose id >> 1 has this many zeros at its end. */
+	__u64 alloc_keep;
 };
 
 #define SAMPLER_MAX_SOURCES 8 /* sources of a recording */

@@ -48,7 +48,8 @@ const struct option sampling_options[] = {
 		   "take a sample every N events, instead of at a frequency"),
 	OPTION_F64("budget", 0, "PERCENT", A, what.budget, 0.01, 100,
 		   "CPU time of the machine for stacks of waits, faults and requests to disks\n"
-		   "(default 0.5): above it short waits share samples, and sums stay right"),
+		   "(default 0.5): above it short waits share samples, and sums stay right;\n"
+		   "with --alloc time of each process for probes of allocators (default 1)"),
 	OPTION_STRING("pid", 'p', "PID,...", A, what.pids, "only these processes"),
 	OPTION_STRING("comm", 0, "NAME,...", A, what.comms, "only processes with these names"),
 	OPTION_STRING("cgroup", 0, "PATH,...", A, what.cgroups,

@@ -18,6 +18,9 @@
 /* Calls after which none is drawn any more, see draw() in bpf/prog/alloc.bpf.c. */
 #define WARM_CALLS 2000
 
+/* No probe takes less. */
+#define LEAST_NS 200ULL
+
 /* Two functions that return 0. The kernel emulates a push, and steps a move. */
 #ifdef __x86_64__
 asm(".text\n"
@@ -66,11 +69,11 @@ static u64 time_calls(void *(*call)(u64 bytes))
 	u64 rounds[ROUNDS];
 
 	for (u32 i = 0; i < ROUNDS; i++) {
-		u64 begin = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+		u64 begin = clock_ns(CLOCK_MONOTONIC);
 
 		for (u32 k = 0; k < CALLS; k++)
 			(void)call(k & 1);
-		rounds[i] = (clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin) / CALLS;
+		rounds[i] = (clock_ns(CLOCK_MONOTONIC) - begin) / CALLS;
 	}
 	qsort(rounds, ROUNDS, sizeof(rounds[0]), compare);
 	return rounds[ROUNDS / 2];
@@ -125,8 +128,8 @@ int alloc_calibrate(const struct alloc_programs *p, struct alloc_costs *ret)
 	if (r < 0)
 		return r;
 	*ret = (struct alloc_costs){
-		.emulated_ns = ns[0],
-		.stepped_ns = ns[1],
+		.emulated_ns = MAX(ns[0], LEAST_NS),
+		.stepped_ns = MAX(ns[1], LEAST_NS),
 		.return_ns = ns[2] > ns[0] ? ns[2] - ns[0] : 0,
 	};
 	return 0;

@@ -275,11 +275,32 @@ static struct object object_of(const struct record_sample *s, u64 image)
 	};
 }
 
+/* Follows half of the objects, which stand for the others. */
+static void thin(struct pipeline *p)
+{
+	struct alloc *a = p->alloc;
+	vec(u64) ids = {};
+
+	sampler_follow_objects(p->sampler, ++a->keep);
+	map_foreach (&a->objects, slot)
+		if (!alloc_keeps(slot->key, a->keep))
+			(void)vec_push(&ids, slot->key);
+	vec_foreach (&ids, id)
+		alloc_drop_object(p, *id);
+	vec_deinit(&ids);
+}
+
 static void enter(struct pipeline *p, u64 id, const struct object *o)
 {
 	struct alloc *a = p->alloc;
-	struct object *copy = malloc(sizeof(*copy));
+	struct object *copy;
 
+	while (a->objects.n >= ALLOC_MAX_OBJECTS * 3 / 4 && a->keep < ALLOC_MAX_KEEP)
+		thin(p);
+	/* It was sampled before. */
+	if (!alloc_keeps(id, a->keep))
+		return;
+	copy = malloc(sizeof(*copy));
 	if (!copy || map_put(&a->objects, id, (u64)copy) < 0) {
 		free(copy);
 		a->stats.unkept++;

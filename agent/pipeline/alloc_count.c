@@ -102,7 +102,7 @@ static void count_waiting(struct pipeline *p, struct allocating *f, const struct
 	}
 	if (w->id && map_get(&p->alloc->objects, w->id)) {
 		if (!late && w->time_ns <= r->begin_ns + watched)
-			add_unfreed(f, w->owner, w->bytes, &scale);
+			add_unfreed(f, w->owner, w->bytes << p->alloc->keep, &scale);
 		alloc_drop_object(p, w->id);
 	}
 }

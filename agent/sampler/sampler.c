@@ -777,6 +777,11 @@ int sampler_alloc(const struct sampler *s, struct alloc_programs *ret)
 	return -ENOENT;
 }
 
+void sampler_follow_objects(struct sampler *s, u32 keep)
+{
+	s->control->alloc_keep = keep;
+}
+
 void sampler_new_epoch(struct sampler *s)
 {
 	s->control->epoch = clock_ns(CLOCK_MONOTONIC);

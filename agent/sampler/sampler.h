@@ -178,6 +178,8 @@ void sampler_follow_cpus(struct sampler *s, const u32 *cpus, u32 n);
 int sampler_start(struct sampler *s, struct diag *reterr_diag);
 /* The programs and maps of the source "alloc", which it does not attach. -ENOENT: it is not there. */
 int sampler_alloc(const struct sampler *s, struct alloc_programs *ret);
+/* From now on the source "alloc" follows one of 2^keep sampled objects: alloc_keeps(). */
+void sampler_follow_objects(struct sampler *s, u32 keep);
 /* From now on the source "resident" follows pages with a resident_hash() below this. */
 void sampler_follow_pages(struct sampler *s, u64 seed, u64 below);
 /* Pauses or continues sampling. Records in the ring can still be read. */

@@ -335,11 +335,13 @@ static __always_inline void describe_object(struct scratch *s, void *ctx)
 	__u64 thread = bpf_get_current_pid_tgid();
 	const struct alloc_thread *t = bpf_map_lookup_elem(&alloc_threads, &thread);
 	struct wait_object *o = &s->out.sample.object;
+	const volatile struct sampler_control *c = control_get();
 
-	if (!t)
+	if (!t || !c)
 		return;
 	o->kind = WAIT_OBJECT_ALLOC;
-	o->port = put_object(t->result, (__u32)(thread >> 32), t->id);
+	o->port = alloc_keeps(t->id, c->alloc_keep & 31) &&
+		  put_object(t->result, (__u32)(thread >> 32), t->id);
 	o->owner = t->window;
 	o->address[0] = t->id;
 	o->address[1] = t->result;

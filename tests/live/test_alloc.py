@@ -59,6 +59,8 @@ class Known:
             words = line.split()
             if words == ["over"]:
                 return
+            if words == ["ready"]:
+                continue
             if words[0] == "child":
                 self.child = int(words[1])
             else:

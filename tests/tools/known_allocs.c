@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * known_allocs SECONDS HZ [STEP…]: allocates memory in functions that count what they do. It reads a
- * line, calls each step HZ times a second for SECONDS, prints
+ * known_allocs SECONDS HZ [STEP…]: allocates memory in functions that count what they do. It prints
+ * "ready", reads a line, calls each step HZ times a second for SECONDS, prints
  *
  *	FUNCTION OBJECTS BYTES LIVE_OBJECTS LIVE_BYTES
  *
@@ -313,6 +313,7 @@ int main(int argc, char **argv)
 	char **names = argv + 3;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	printf("ready\n");
 	if (!fgets(line, sizeof(line), stdin))
 		return 1;
 	if (n > 0 && strcmp(names[0], "fork") == 0) {
