@@ -39,9 +39,10 @@ const struct option sampling_options[] = {
 	OPTION_FLAG("heap", 0, A, what.heap,
 		    "record the memory profiles that language runtimes keep themselves (Go): live\n"
 		    "objects at the end, and allocations; in agent and up beside the other events"),
-	OPTION_FLAG("alloc", 0, A, what.alloc,
-		    "record who allocates memory (malloc, new ...), and what of it lives at the end;\n"
-		    "in agent and up beside the other events"),
+	OPTION_FLAG(
+		"alloc", 0, A, what.alloc,
+		"record who allocates memory (malloc, new ...), and what of it lives at the end;\n"
+		"in agent and up beside the other events"),
 	OPTION_FLAG("block-io", 0, A, what.block_io,
 		    "record requests to disks with their time and bytes, instead of events"),
 	OPTION_U64("count", 'c', "N", A, what.period, 1, 1ULL << 40,

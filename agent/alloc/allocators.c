@@ -144,7 +144,7 @@ static bool is_plt(const struct elf_file *elf, const u8 code[FIRST_BYTES])
 {
 	u32 skip = code[0] == 0xf3 ? 4 : 0;
 
-	skip += code[skip] == 0xf2; /* bnd */
+	skip += code[skip] == 0xf2;							  /* bnd */
 	return elf->machine == EM_X86_64 ? code[skip] == 0xff : (code[3] & 0x9f) == 0x90; /* adrp */
 }
 

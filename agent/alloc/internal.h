@@ -36,12 +36,12 @@ struct probed {
 	u64 probed_ns;	  /* when the first probe of the window was inserted */
 	double credit_ns; /* what probes may take now */
 	u64 ticked_ns, cpu_ns;
-	u64 cost_ns;   /* of all threads, when it was ticked */
-	double cpu;    /* CPUs that it uses, on average */
-	double share;  /* part of the time that probes take of the busiest thread, in a window */
-	double costs;  /* CPUs that probes take, in a window */
-	u32 window;    /* number of the last one */
-	u32 walks;     /* alloc_process.walks */
+	u64 cost_ns;  /* of all threads, when it was ticked */
+	double cpu;   /* CPUs that it uses, on average */
+	double share; /* part of the time that probes take of the busiest thread, in a window */
+	double costs; /* CPUs that probes take, in a window */
+	u32 window;   /* number of the last one */
+	u32 walks;    /* alloc_process.walks */
 };
 
 enum command_kind {
@@ -77,7 +77,7 @@ struct allocs {
 
 	/* The thread's. */
 	struct map processes; /* image → struct probed *, owned */
-	double least_cpu; /* CPUs that a process counts as if it uses fewer */
+	double least_cpu;     /* CPUs that a process counts as if it uses fewer */
 	u64 tick_ns;
 	u32 windows;
 	vec(u64) thread_keys;

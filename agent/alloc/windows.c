@@ -45,8 +45,8 @@
 /* Without processes. */
 #define IDLE_NS 60000000000ULL
 /*
- * How exactly the cost of a probe is known. It was measured in a loop, with everything in caches; on
- * a busy machine, or if a hypervisor takes time from its CPUs, it is up to twice that.
+ * How exactly the cost of a probe is known. It was measured in a loop, with everything in caches;
+ * on a busy machine, or if a hypervisor takes time from its CPUs, it is up to twice that.
  */
 #define COST_LOW 0.75
 #define COST_HIGH 2.0
@@ -282,8 +282,7 @@ static u64 tick_always(struct allocs *a, struct probed *p)
 	p->cost_ns = cost;
 	p->credit_ns = MIN(p->credit_ns + allowed - (double)spent,
 			   a->budget * CREDIT_MAX_S * 1e9 * MAX(p->cpu, 1.0));
-	set_walks(a, p, (double)walks_ns(a, p->pid) / (double)(now - p->begin_ns),
-		  allowance(a, p));
+	set_walks(a, p, (double)walks_ns(a, p->pid) / (double)(now - p->begin_ns), allowance(a, p));
 	if (p->credit_ns < 0 && !a->programs.all) {
 		p->share = p->costs = (double)spent / passed;
 		end_always(a, p);

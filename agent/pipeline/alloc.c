@@ -161,8 +161,7 @@ static void process_changed(void *arg, const struct procman_process *proc)
 	struct pipeline *p = arg;
 	struct alloc *a = p->alloc;
 
-	if (!a || a->stopped || !proc->alive || proc->kthread ||
-	    proc->pid == (u32)getpid())
+	if (!a || a->stopped || !proc->alive || proc->kthread || proc->pid == (u32)getpid())
 		return;
 	for (u32 i = 0; i < proc->n; i++)
 		probe_mapping(a, proc, &proc->mappings[i]);
@@ -384,8 +383,7 @@ void alloc_freed(struct pipeline *p, const struct record_freed *record)
 /* ---- windows ---- */
 
 /* Live objects of a process that is not probed all the time any more are unknown. */
-static void become_windowed(struct pipeline *p, struct allocating *f,
-			    const struct alloc_report *r)
+static void become_windowed(struct pipeline *p, struct allocating *f, const struct alloc_report *r)
 {
 	alloc_count_unfreed(p, f, r->end_ns);
 	f->windowed = true;
@@ -460,15 +458,15 @@ void alloc_stop(struct pipeline *p)
 static void tidy_stacks(struct pipeline *p)
 {
 	struct alloc *a = p->alloc;
-	struct owners_tidying *t = owners_is_full(&a->owners) ? owners_tidy_begin(p, &a->owners) : NULL;
+	struct owners_tidying *t =
+		owners_is_full(&a->owners) ? owners_tidy_begin(p, &a->owners) : NULL;
 
 	if (!t)
 		return;
 	map_foreach (&a->objects, slot) {
 		struct object *o = (struct object *)slot->value;
 
-		if (o->owner != OWNER_UNKNOWN &&
-		    owners_tidy_owner(p, t, o->owner, &o->owner) < 0)
+		if (o->owner != OWNER_UNKNOWN && owners_tidy_owner(p, t, o->owner, &o->owner) < 0)
 			o->owner = OWNER_UNKNOWN;
 	}
 	map_foreach (&a->processes, slot) {

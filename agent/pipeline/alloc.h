@@ -2,8 +2,10 @@
 /*
  * The ledger of allocations: what allocators have handed out by stack, and what of it lives.
  *
- *	samples of objects ─→ tallies of the period, by process and stack: alloc_space, alloc_objects
- *	frees of them      ─→ the objects that live: at the end of a period inuse_space, inuse_objects
+ *	samples of objects ─→ tallies of the period, by process and stack: alloc_space and
+ *			      alloc_objects
+ *	frees of them	   ─→ the objects that live, at the end of a period: inuse_space and
+ *			      inuse_objects
  *
  * agent/alloc opens and closes the probes. A process that is probed all the time is known
  * completely: its tallies are exact but for sampling, and its live objects are those that were

@@ -113,12 +113,13 @@ void alloc_report(struct pipeline *p, struct allocating *f, struct alloc_report 
 	size_t n = 0;
 
 	f->windowed = true;
-	log_debug("window %u of process %u: %.1f ms stand for %.1f ms; probes took %.1f ms of %zu threads, "
-		  "walks %.1f ms",
-		  r->number, r->pid, (double)(r->end_ns - r->begin_ns) / 1e6,
-		  (double)r->stands_ns / 1e6,
-		  r->threads.n ? (double)r->threads.data[0].traps_ns / 1e6 : 0, r->threads.n,
-		  r->threads.n ? (double)r->threads.data[0].walks_ns / 1e6 : 0);
+	log_debug(
+		"window %u of process %u: %.1f ms stand for %.1f ms; probes took %.1f ms of %zu threads, "
+		"walks %.1f ms",
+		r->number, r->pid, (double)(r->end_ns - r->begin_ns) / 1e6,
+		(double)r->stands_ns / 1e6,
+		r->threads.n ? (double)r->threads.data[0].traps_ns / 1e6 : 0, r->threads.n,
+		r->threads.n ? (double)r->threads.data[0].walks_ns / 1e6 : 0);
 	f->covered_ns += r->stands_ns;
 	f->probed_ns += r->end_ns - r->begin_ns;
 	f->until_ns = MAX(f->until_ns, r->end_ns);
@@ -184,8 +185,7 @@ static void count(struct pipeline *p, const struct allocating *f, const struct c
 {
 	struct alloc *a = p->alloc;
 	static const struct owner none = {};
-	const struct owner *o =
-		c->owner == OWNER_UNKNOWN ? &none : &a->owners.all.data[c->owner];
+	const struct owner *o = c->owner == OWNER_UNKNOWN ? &none : &a->owners.all.data[c->owner];
 	struct pipeline_counts *counts = &p->batch->counts[c->source];
 	struct pipeline_entry e = {
 		.key = {.pid = f->pid,
@@ -211,9 +211,8 @@ static void count(struct pipeline *p, const struct allocating *f, const struct c
 	}
 	count_stack(counts, pipeline_stack(p->batch, e.key.user_stack), &e);
 	if (p->keep_times && !batch_is_full(p->batch) &&
-	    vec_push(&p->batch->events,
-		     (struct pipeline_event){time_ns, e.value, e.bytes, index,
-					     (u32)MIN(e.count - 1, ~0U)}) < 0)
+	    vec_push(&p->batch->events, (struct pipeline_event){time_ns, e.value, e.bytes, index,
+								(u32)MIN(e.count - 1, ~0U)}) < 0)
 		log_warn_rarely("out of memory: a sample's time is lost");
 }
 

@@ -16,13 +16,14 @@ struct bounded { /* a value, and between which bounds it is; HUGE_VAL: unknown *
  * for which samples stand. */
 struct tally {
 	u32 owner;
-	u32 samples;		 /* that are counted in `space` */
+	u32 samples; /* that are counted in `space` */
 	u32 unfreed_samples;
 	bool sampled;	       /* some sample stands for more than itself */
 	double space, objects; /* while it was probed all the time */
 	double windows_objects;
 	struct bounded windows; /* bytes */
-	struct bounded unfreed; /* bytes of windows, and for a process without windows of the period */
+	struct bounded
+		unfreed; /* bytes of windows, and for a process without windows of the period */
 };
 
 /* A sample of a window that is not over yet. */
@@ -46,11 +47,11 @@ struct allocating { /* a process image */
 	u32 pid;
 	char comm[SAMPLE_COMM_BYTES];
 	bool ended;
-	bool windowed;	      /* not all its life was probed: its live objects are unknown */
-	bool always;	      /* it is probed all the time now */
-	u64 always_ns;	      /* since then, if it was probed in windows before */
+	bool windowed; /* not all its life was probed: its live objects are unknown */
+	bool always;   /* it is probed all the time now */
+	u64 always_ns; /* since then, if it was probed in windows before */
 	vec(struct tally) tallies;
-	struct map by_owner;  /* owner → index of tallies */
+	struct map by_owner; /* owner → index of tallies */
 	vec(struct waiting) waiting;
 	struct alloc_report reports[KEPT_REPORTS]; /* the last ones, for walks that end late */
 	u32 n_reports;
@@ -60,16 +61,16 @@ struct allocating { /* a process image */
 };
 
 struct alloc {
-	u32 source; /* that of alloc_space; inuse_space and unfreed_space are the next virtual ones */
+	u32 source; /* that of alloc_space; the next two are virtual */
 	u32 live_source, unfreed_source;
-	struct allocs *allocs;	/* owned; NULL until the begin */
+	struct allocs *allocs; /* owned; NULL until the begin */
 	struct alloc_options options;
-	struct map sites;     /* file id → struct alloc_sites *, owned; NULL: it has no allocator */
-	struct map parts;     /* hash of image and file id → 1: it is probed */
+	struct map sites; /* file id → struct alloc_sites *, owned; NULL: it has no allocator */
+	struct map parts; /* hash of image and file id → 1: it is probed */
 	struct map processes; /* image → struct allocating *, owned */
 	struct map objects;   /* id → struct object *, owned */
 	struct owners owners;
-	u32 keep; /* log2 of the number of sampled objects of which one is followed */
+	u32 keep;     /* log2 of the number of sampled objects of which one is followed */
 	u64 began_ns; /* the period */
 	bool stopped;
 	struct pipeline_alloc_stats stats;

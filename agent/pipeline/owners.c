@@ -200,11 +200,11 @@ int owners_tidy_owner(struct pipeline *p, struct owners_tidying *t, u32 owner, u
 		return 0;
 	}
 	if (o->kernel_stack)
-		r = copy_stack(p->procman, stacks_of(&t->fresh), stacks_of(t->old),
-			       o->kernel_stack, t->old->words, &copy.kernel_stack);
+		r = copy_stack(p->procman, stacks_of(&t->fresh), stacks_of(t->old), o->kernel_stack,
+			       t->old->words, &copy.kernel_stack);
 	if (r == 0 && o->user_stack)
-		r = copy_stack(p->procman, stacks_of(&t->fresh), stacks_of(t->old),
-			       o->user_stack, t->old->words, &copy.user_stack);
+		r = copy_stack(p->procman, stacks_of(&t->fresh), stacks_of(t->old), o->user_stack,
+			       t->old->words, &copy.user_stack);
 	if (r == 0)
 		r = add_owner(&t->fresh, &copy, ret);
 	if (r == 0)

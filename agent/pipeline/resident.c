@@ -330,8 +330,8 @@ void resident_take(struct pipeline *p, const struct record_sample *s)
 
 	if (p->resident)
 		put_fault(p, s->pid, &t,
-			  (u64)owner_of(p, s) << PAGE_OWNER_SHIFT |
-				  weight << PAGE_WEIGHT_SHIFT | stamp_of(s->time_ns),
+			  (u64)owner_of(p, s) << PAGE_OWNER_SHIFT | weight << PAGE_WEIGHT_SHIFT |
+				  stamp_of(s->time_ns),
 			  s->type == RECORD_SAMPLE ? 0 : pending);
 }
 

@@ -263,8 +263,7 @@ static void count_held(struct pipeline *p, const struct followed *f, const struc
 {
 	struct resident *r = p->resident;
 	const struct owner none = {},
-				*o = h->owner ? &r->owners.all.data[h->owner - OWNER_FIRST]
-					      : &none;
+			   *o = h->owner ? &r->owners.all.data[h->owner - OWNER_FIRST] : &none;
 	struct pipeline_counts *counts = &p->batch->counts[r->source];
 	struct pipeline_entry e = {
 		.key = {.pid = f->pid,
@@ -303,7 +302,8 @@ static bool has_raw(const struct pipeline *p, const struct followed *f)
 	for (size_t i = 0; i < f->held.n; i++) {
 		u32 owner = f->held.data[i].owner;
 
-		if (owner && owners_is_raw(&r->owners, r->owners.all.data[owner - OWNER_FIRST].user_stack))
+		if (owner &&
+		    owners_is_raw(&r->owners, r->owners.all.data[owner - OWNER_FIRST].user_stack))
 			return true;
 	}
 	return false;

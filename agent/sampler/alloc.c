@@ -24,9 +24,8 @@ static int open_alloc(struct source *s)
 	skeleton = s->skeleton;
 	s->about.bytes_type = SAMPLE_TYPE_ALLOC_OBJECTS;
 	s->entry = sessions ? skeleton->progs.session : skeleton->progs.sample;
-	bpf_object__for_each_program(p, s->object)
-		if (sessions)
-			bpf_program__set_expected_attach_type(p, ALLOC_UPROBE_SESSION);
+	bpf_object__for_each_program(p, s->object) if (sessions)
+		bpf_program__set_expected_attach_type(p, ALLOC_UPROBE_SESSION);
 	bpf_program__set_autoload(skeleton->progs.session, sessions);
 	bpf_program__set_autoload(skeleton->progs.begins_malloc, !sessions);
 	bpf_program__set_autoload(skeleton->progs.begins_calloc, !sessions);

@@ -71,20 +71,6 @@ static int print_libbpf(enum libbpf_print_level level, const char *fmt, va_list 
 	return vfprintf(stderr, fmt, ap);
 }
 
-u64 sampler_pac_mask(void)
-{
-#ifdef __aarch64__
-	/* XPACLRI is a hint: a processor without it leaves x30 unchanged. */
-	u64 stripped = (1ULL << 55) - 1;
-	register u64 x30 asm("x30") = stripped;
-
-	asm volatile("hint #7" : "+r"(x30));
-	return (x30 ^ stripped) | 0xffULL << 56;
-#else
-	return 0;
-#endif
-}
-
 const struct sampler_source *sampler_source(const struct sampler *s, u32 i)
 {
 	return i < s->n_sources ? &s->sources[i].about : NULL;

@@ -177,6 +177,20 @@ int source_attach(struct source *s, int cpu, int fd, struct bpf_link *link)
 	return vec_push(&s->events, e);
 }
 
+u64 sampler_pac_mask(void)
+{
+#ifdef __aarch64__
+	/* XPACLRI is a hint: a processor without it leaves x30 unchanged. */
+	u64 stripped = (1ULL << 55) - 1;
+	register u64 x30 asm("x30") = stripped;
+
+	asm volatile("hint #7" : "+r"(x30));
+	return (x30 ^ stripped) | 0xffULL << 56;
+#else
+	return 0;
+#endif
+}
+
 bool source_is_kprobe(const struct source *s)
 {
 	return bpf_program__type(s->entry) == BPF_PROG_TYPE_KPROBE;

@@ -16,7 +16,7 @@ struct symbolizer_options {
 	bool runtime_frames; /* show interpreter loops, too */
 	bool no_times;	     /* samples have no times, also where the batch has them */
 	bool waker_labels;   /* who ended a wait is told by labels, not by notes in the stack */
-	bool one_profile; /* profiles of allocations have the types of all three, and add up */
+	bool one_profile;    /* profiles of allocations have the types of all three, and add up */
 	bool leave_files;    /* code of files with a build-id gets no names: the server has them */
 	const char *cache_dir;	     /* or NULL; both copied */
 	const char *debuginfod_urls; /* or NULL */

@@ -191,8 +191,7 @@ static __always_inline void send_freed(__u64 id, __u32 pid)
 static __always_inline __u64 take_object(__u64 address, __u32 pid)
 {
 	struct alloc_object_key key = {.address = address, .pid = pid};
-	const struct alloc_object *o =
-		address ? bpf_map_lookup_elem(&alloc_objects, &key) : NULL;
+	const struct alloc_object *o = address ? bpf_map_lookup_elem(&alloc_objects, &key) : NULL;
 	__u64 id;
 
 	if (!o)
@@ -300,8 +299,7 @@ static __always_inline __u64 call_result(const bpf_user_pt_regs_t *r, const stru
 
 	if (t->function != ALLOC_POSIX)
 		return RESULT(r);
-	if (RESULT(r) ||
-	    bpf_probe_read_user(&address, sizeof(address), (const void *)t->where) < 0)
+	if (RESULT(r) || bpf_probe_read_user(&address, sizeof(address), (const void *)t->where) < 0)
 		return 0;
 	return address;
 }

@@ -5,8 +5,11 @@
  */
 #pragma once
 
-#include "bpf/lib/task.h"
 #include "bpf/unwind/native.h"
+
+#ifdef __bpf__
+
+#include "bpf/lib/task.h"
 
 #define UPROBES_NESTED 64 /* the kernel's limit: MAX_URETPROBE_DEPTH */
 
@@ -41,3 +44,13 @@ __noinline int uprobe_real_return(void)
 	}
 	return false;
 }
+
+#else
+
+/* Walks that are repeated on the host have real return addresses. */
+static inline int uprobe_real_return(void)
+{
+	return false;
+}
+
+#endif

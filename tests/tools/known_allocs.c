@@ -307,7 +307,7 @@ static void run(double seconds, unsigned int hz, int n, char **names)
 int main(int argc, char **argv)
 {
 	double seconds = argc > 2 ? atof(argv[1]) : 1;
-	unsigned int hz = argc > 2 ? (unsigned int)atoi(argv[2]) : 10;
+	unsigned int hz = argc > 2 ? (unsigned int)strtoul(argv[2], NULL, 10) : 10;
 	char line[16];
 	int n = argc - 3;
 	char **names = argv + 3;

@@ -15,8 +15,8 @@
 
 #include "abi/sample.h"
 #include "agent/probe/probe.h"
-#include "base/cleanup.h"
 #include "alloc.skel.h"
+#include "base/cleanup.h"
 #include "block.skel.h"
 #include "faults.skel.h"
 #include "follow.skel.h"
