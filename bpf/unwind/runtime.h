@@ -156,8 +156,7 @@ static __always_inline int native_one(struct scratch *s, struct row_cache *cache
 	__u64 frame;
 	int stop = walk_step(&env, &s->walk, &frame);
 
-	if ((stop == STOP_NO_MAPPING || stop == STOP_NO_TABLE) && !s->walk.regs.exact &&
-	    uprobe_real_return())
+	if ((stop == STOP_NO_MAPPING || stop == STOP_NO_TABLE) && uprobe_real_return())
 		return WALK_GO;
 	if (stop == STOP_NO_MAPPING && runtime_unmapped())
 		stop = WALK_RUNTIME;

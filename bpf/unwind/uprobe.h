@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Calls whose return is probed, by culprit or by others. While such a call runs, the kernel keeps
- * its return address, and the stack has that of the kernel's code for uprobes instead.
+ * its return address, and the stack has that of the kernel's code for uprobes instead. The thread
+ * itself is in that code when the call has returned and the probe runs.
  */
 #pragma once
 
@@ -15,12 +16,14 @@
 
 #if defined(__TARGET_ARCH_x86)
 #define UPROBE_RETURN_POPS 8
+#define UPROBE_PUSHES 24 /* by the kernel's code, before its system call */
 #else
 #define UPROBE_RETURN_POPS 0
+#define UPROBE_PUSHES 0
 #endif
 
 /*
- * Replaces pc, a return address, by what the kernel keeps of the call. False: it keeps nothing. A
+ * Replaces pc, which is in that code, by what the kernel keeps of the call. False: it keeps nothing. A
  * global function: the verifier checks it once.
  */
 __noinline int uprobe_real_return(void)
@@ -35,8 +38,12 @@ __noinline int uprobe_real_return(void)
 	u = BPF_CORE_READ(task, utask);
 	ri = u ? BPF_CORE_READ(u, return_instances) : NULL;
 	for (__u64 i = 0; ri && i < UPROBES_NESTED; i++) {
-		if (BPF_CORE_READ(ri, stack) + UPROBE_RETURN_POPS == s->walk.regs.sp) {
+		__u64 sp = BPF_CORE_READ(ri, stack) + UPROBE_RETURN_POPS;
+
+		if (sp - s->walk.regs.sp <= (s->walk.regs.exact ? UPROBE_PUSHES : 0)) {
 			s->walk.regs.pc = BPF_CORE_READ(ri, orig_ret_vaddr);
+			s->walk.regs.sp = sp;
+			s->walk.regs.exact = 0;
 			s->known = KNOWN_NOT;
 			return true;
 		}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocations by stack (record --alloc) of tests/tools/known_allocs.c, which knows what its functions have allocated."""
 
+import json
 import math
 import os
 import re
@@ -8,13 +9,14 @@ import shutil
 import signal
 import subprocess
 import time
-from collections import Counter
+import urllib.error
 
 import pytest
 
 from pprof import samples
 from recorder import start_record
 from test_procman import TOOLS
+from test_up import up
 from truth import TOP, find_file
 
 KNOWN = os.path.join(TOOLS, "known_allocs")
@@ -244,6 +246,76 @@ def test_bound_loop(culprit, tmp_path):
     assert got.estimates["small_ones"] == {"at least"}
     assert 0 < sums[SPACE] <= n_bytes
     assert "it allocated at least" in said
+
+
+
+def test_up(culprit, place, tmp_path):
+    """Beside other events, in a store: what is allocated, and what lives at the end of a period."""
+    types = {name: f"memory:{name}:bytes:{name}:bytes" for name in ("alloc_space", "inuse_space", "unfreed_space")}
+    with up(culprit, place / "store", "--alloc", "--budget", "20") as u, \
+            Known(KNOWN, 40, 20, "leaks", "short_lived", env={"OTEL_SERVICE_NAME": "leaker"}) as known:
+        known.process.stdin.write("go\n")
+        known.process.stdin.flush()
+
+        def of(name, function):
+            try:
+                text = u.get("/api/v1/export", format="pprof", type=types[name], query='{service.name="leaker"}')
+            except urllib.error.HTTPError:
+                return 0
+            (tmp_path / "out.pb.gz").write_bytes(text)
+            return sum(s.values[-1] for s in samples(tmp_path / "out.pb.gz") if function in s.functions)
+        assert u.wait_for(lambda: of("inuse_space", "leaks") > 72 * 20, 60)
+        assert of("alloc_space", "short_lived") > 100 * 20
+        assert of("inuse_space", "short_lived") < 100 * 20
+        assert of("unfreed_space", "leaks") > 0
+        known_types = {t["name"] for t in json.loads(u.get("/api/v1/types"))["types"]}
+        assert {*types.values(), "process_cpu:cpu:nanoseconds:cpu:nanoseconds"} <= known_types
+        u.end()
+
+
+GROWS = """
+#include <stdlib.h>
+#include <string.h>
+static __attribute__((noinline)) void grows(void)
+{
+	char *p = malloc(8 << 20);
+	memset(p, 1, 8 << 20);
+	p = realloc(p, 80 << 20);
+	p = realloc(p, 200 << 20);
+	free(p);
+}
+/* After the first free() such objects are in the heap, where realloc() copies. */
+static __attribute__((noinline)) void clears(void)
+{
+	void *p = calloc(1, 8 << 20);
+	__asm__ volatile("" : : "r"(p) : "memory");
+	free(p);
+}
+int main(void) { for (;;) { clears(); grows(); } }
+"""
+
+
+def test_stacks_under_returns(culprit, tmp_path):
+    """While a probe waits for the return of realloc(), which copies, the clock's stacks are whole."""
+    (tmp_path / "grows.c").write_text(GROWS)
+    program = str(tmp_path / "grows")
+    subprocess.run(["gcc", "-O1", "-g", "-o", program, tmp_path / "grows.c"], check=True)
+    process = subprocess.Popen([program])
+    try:
+        recorder, _ = start_record(culprit, tmp_path / "alloc.pb.gz", "--alloc", "-c", 1, "-p", process.pid)
+        clock = subprocess.run([culprit, "record", "-F", "997", "-d", "2", "-p", str(process.pid), "-o", tmp_path / "clock.pb.gz"],
+                               timeout=60, check=False)
+        recorder.send_signal(signal.SIGINT)
+        assert clock.returncode == recorder.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert Recorded(tmp_path / "alloc.pb.gz", "grows").of("grows")[SPACE] > 1 << 30
+    got = [s for s in samples(tmp_path / "clock.pb.gz") if any("realloc" in f for f in s.functions)]
+    inner = sum(s.values[0] for s in got)
+    whole = sum(s.values[0] for s in got if "grows" in s.functions and "_start" in s.functions)
+    print(inner, whole)
+    assert inner > 50 and whole > inner * 0.98
 
 
 @pytest.mark.slow
