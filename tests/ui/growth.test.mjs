@@ -89,7 +89,7 @@ async function open(url, options) {
 test("growth: from the tab to the line that leaks, and what grew between two times", { skip, timeout: 600000 }, async () => {
   const at = build();
   after(() => rmSync(at, { recursive: true, force: true }));
-  const shop = start(join(at, "shop"), [], { stdio: ["ignore", "pipe", "inherit"], env: { OTEL_SERVICE_NAME: "shop" } });
+  const shop = start(join(at, "shop"), [], { stdio: ["ignore", "pipe", "inherit"], env: { OTEL_SERVICE_NAME: "leaky-shop" } });
   const leaked = [];
   createInterface(shop.stdout).on("line", (line) => leaked.push([Date.now() / 1000, Number(line)]));
   const up = start(culprit, ["up", "--resident", "--source-roots", at, "--data-dir", join(folder, "data"), "--listen", "127.0.0.1:0", "--otlp-grpc", "off",
@@ -100,10 +100,13 @@ test("growth: from the tab to the line that leaks, and what grew between two tim
 
   // The first action: the tab. The second: the service. The verdict names the line.
   await p.page.getByRole("button", { name: "Growth", exact: true }).click();
-  await p.page.locator(".strip button", { hasText: "shop" }).click();
+  await p.page.locator(".strip button", { hasText: "leaky-shop" }).click();
   await until("there is a verdict", async () => /Not enough data|grows|No certain|shrinks/.test(await p.page.locator(".growth h1").innerText()));
   const first = p.page.locator(".growth tbody tr").first();
+  // If it does not come, the log tells what the page said instead.
+  const say = setTimeout(async () => console.log(`# after 100 s: ${await p.page.locator(".growth").innerText()}`), 100000);
   await until("the leak is first", async () => (await first.count()) > 0 && /cache_put[^]*only grows|only grows[^]*cache_put/.test(await first.innerText()));
+  clearTimeout(say);
   // A minute more, so that the interval is one of many periods.
   await until("enough periods", async () => Number(/(\d+) periods/.exec(await p.page.locator(".growth .quality").innerText())?.[1]) >= 16);
   await settled(p);
