@@ -3,14 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -68,30 +66,13 @@ struct channels {
 
 /* ---- the socket ---- */
 
-static int open_in(u32 pid, const char *path)
-{
-	struct open_how how = {.flags = O_PATH | O_CLOEXEC,
-			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-	char root[32];
-	int dir, fd;
-
-	snprintf(root, sizeof(root), "/proc/%u/root", pid);
-	dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0)
-		return -errno;
-	fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
-	fd = fd < 0 ? -errno : fd;
-	close(dir);
-	return fd;
-}
-
 /*
  * Opens the socket only if it belongs to the process's own user: a process cannot make culprit
  * write to a socket of another user.
  */
 static int open_socket(u32 pid, const char *path)
 {
-	_cleanup_close_ int at = open_in(pid, path), fd = -1;
+	_cleanup_close_ int at = proc_open_in_root(pid, path, O_PATH), fd = -1;
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	struct proc_status status;
 	struct stat st;

@@ -475,23 +475,12 @@ void run_destroy(struct run *r)
 
 #define PREFIX "culprit_agent_"
 #define METRIC(name, help, value) metrics_single(out, PREFIX name, help, (double)(value))
+/* All counters of a module. */
+#define STATS(module) metrics_stats(out, PREFIX #module, module##_stat_fields, &r->stats.module)
 
 static double seconds_of(struct timeval t)
 {
 	return (double)t.tv_sec + (double)t.tv_usec / 1e6;
-}
-
-/* Writes all counters of a module. */
-static void metrics_of(struct str *out, const char *module, const struct stat_field *fields,
-		       const void *stats)
-{
-	for (const struct stat_field *f = fields; f->name; f++) {
-		char name[96];
-
-		snprintf(name, sizeof(name), PREFIX "%s_%s%s", module, f->name,
-			 f->gauge ? "" : "_total");
-		metrics_single(out, name, f->help, (double)stat_value(f, stats));
-	}
 }
 
 static void metrics_of_stops(struct str *out, const u64 *stops)
@@ -569,15 +558,15 @@ void run_metrics(struct run *r, struct str *out)
 	METRIC("walks_given_up_total",
 	       "Walks that ended at a missing page of unwind rows because too many were waiting.",
 	       r->stats.given_up);
-	metrics_of(out, "procman", procman_stat_fields, &r->stats.procman);
-	metrics_of(out, "tables", tables_stat_fields, &r->stats.tables);
-	metrics_of(out, "runtimes", runtimes_stat_fields, &r->stats.runtimes);
-	metrics_of(out, "contexts", contexts_stat_fields, &r->stats.contexts);
-	metrics_of(out, "tasks", tasks_stat_fields, &r->stats.tasks);
+	STATS(procman);
+	STATS(tables);
+	STATS(runtimes);
+	STATS(contexts);
+	STATS(tasks);
 	if (r->stats.resident.one_of)
-		metrics_of(out, "resident", resident_stat_fields, &r->stats.resident);
+		STATS(resident);
 	if (r->stats.heap.looks)
-		metrics_of(out, "heap", heap_stat_fields, &r->stats.heap);
+		STATS(heap);
 	if (r->stats.alloc.probes.emulated_ns) {
 		metrics_of(out, "alloc", alloc_stat_fields, &r->stats.alloc.probes);
 		metrics_of(out, "alloc_ledger", pipeline_alloc_stat_fields, &r->stats.alloc);

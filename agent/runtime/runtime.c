@@ -535,6 +535,25 @@ bool runtimes_in_process(struct runtimes *r, const struct procman_process *p)
 	return find_native(r, p, &native);
 }
 
+int runtimes_flag(struct runtimes *r, const struct procman_process *p, const char *name,
+		  u64 *ret_avma)
+{
+	for (u32 i = 0; i < p->n; i++) {
+		const struct procman_mapping *m = &p->mappings[i];
+		const struct known_binary *k = is_segment(m) ? runtimes_binary(r, m->binary) : NULL;
+		const struct runtime_ops *ops = k ? runtime_table[k->claimed].ops : NULL;
+		const struct runtime_target t = {
+			.memory.pid = p->pid, .process = p, .elf = m->binary->elf, .bias = m->bias};
+
+		if (!ops || !ops->flag)
+			continue;
+		if (k->learning)
+			return -EAGAIN;
+		return k->runtime ? ops->flag(&t, k->learned, name, ret_avma) : -ENOTSUP;
+	}
+	return -ESRCH;
+}
+
 static void identify_native(struct runtimes *r, const struct procman_process *p,
 			    struct runtime_identity *ret)
 {

@@ -118,6 +118,10 @@ struct runtime_ops {
 	 * May be NULL. May be slow: only `culprit doctor -p` calls it. */
 	void (*missing)(const struct runtime_target *t, const void *learned,
 			void (*line)(void *arg, const char *text), void *arg);
+	/* Finds an option of the runtime of type bool by its name: the avma of its value. -ENOENT:
+	 * there is none; other errors as attach(). NULL: it has no such options. */
+	int (*flag)(const struct runtime_target *t, const void *learned, const char *name,
+		    u64 *ret_avma);
 	/* A frame's name depends on the next frame of the runtime as well. */
 	bool named_by_caller;
 	/* Rows or frame pointers also lead from each of its frames to the caller. */
@@ -295,6 +299,13 @@ struct runtime_identity {
 	const char *name; /* static */
 	char version[64]; /* "": not known yet, or never */
 };
+/*
+ * Finds an option of type bool of the process's runtime, such as a flag of a JVM: the avma of its
+ * value. -ESRCH: the process has no runtime with options, or has ended; -EAGAIN: not yet; -ENOENT
+ * and -ENOTSUP: never.
+ */
+int runtimes_flag(struct runtimes *r, const struct procman_process *p, const char *name,
+		  u64 *ret_avma);
 /* False: no runtime of the process is known. */
 bool runtimes_identify(struct runtimes *r, const struct procman_process *p,
 		       struct runtime_identity *ret);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/metrics.h"
 
+#include <stdio.h>
+
 /* Quotes are escaped in the values of labels only. */
 static void put_escaped(struct str *out, const char *text, bool quoted)
 {
@@ -40,4 +42,15 @@ void metrics_single(struct str *out, const char *name, const char *help, double 
 {
 	metrics_family(out, name, help);
 	metrics_sample(out, name, NULL, value);
+}
+
+void metrics_stats(struct str *out, const char *prefix, const struct stat_field *fields,
+		   const void *stats)
+{
+	for (const struct stat_field *f = fields; f->name; f++) {
+		char name[96];
+
+		snprintf(name, sizeof(name), "%s_%s%s", prefix, f->name, f->gauge ? "" : "_total");
+		metrics_single(out, name, f->help, (double)stat_value(f, stats));
+	}
 }

@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "base/stat.h"
 #include "base/str.h"
 
 struct metrics_label {
@@ -30,3 +31,6 @@ void metrics_sample(struct str *out, const char *name, const struct metrics_labe
 		    double value);
 /* A family of one sample without labels. */
 void metrics_single(struct str *out, const char *name, const char *help, double value);
+/* All fields of a table, with `prefix` and _ before their names; counters end in _total. */
+void metrics_stats(struct str *out, const char *prefix, const struct stat_field *fields,
+		   const void *stats);

@@ -73,15 +73,30 @@ bool proc_mountinfo_type(const char *line, u32 dev_major, u32 dev_minor, char *r
 	return true;
 }
 
-static int open_path(int root, const char *path, u64 resolve)
+static int open_below(int root, const char *path, int flags, u64 resolve)
 {
 	struct open_how how = {
-		.flags = O_PATH | O_CLOEXEC,
+		.flags = (u64)flags | O_CLOEXEC,
 		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | resolve,
 	};
 	int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
 
 	return fd < 0 ? -errno : fd;
+}
+
+static int open_path(int root, const char *path, u64 resolve)
+{
+	return open_below(root, path, O_PATH, resolve);
+}
+
+int proc_open_in_root(u32 pid, const char *path, int flags)
+{
+	_cleanup_close_ int root = -1;
+	char name[32];
+
+	snprintf(name, sizeof(name), "/proc/%u/root", pid);
+	root = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return root < 0 ? -errno : open_below(root, path, flags, 0);
 }
 
 /*

@@ -218,6 +218,20 @@ static bool status_word(const char *p, const char *end, int index, u32 *ret)
 	return found;
 }
 
+/* Hexadecimal digits. */
+static u64 status_mask(const char *p, const char *end)
+{
+	u64 mask = 0;
+
+	while (p < end && (*p == '\t' || *p == ' '))
+		p++;
+	for (; p < end && isxdigit((unsigned char)*p); p++)
+		mask = mask << 4 |
+		       (isdigit((unsigned char)*p) ? (u64)(*p - '0')
+						   : (u64)(tolower((unsigned char)*p) - 'a' + 10));
+	return mask;
+}
+
 int proc_status_parse(const char *text, size_t n, struct proc_status *ret)
 {
 	const char *end = text + n, *p;
@@ -239,6 +253,9 @@ int proc_status_parse(const char *text, size_t n, struct proc_status *ret)
 	p = status_line(text, end, "VmHWM:");
 	if (p && status_word(p, end, 0, &peak_kib))
 		s.peak_bytes = (u64)peak_kib << 10;
+	p = status_line(text, end, "SigCgt:");
+	if (p)
+		s.caught = status_mask(p, end);
 	*ret = s;
 	return 0;
 }

@@ -122,6 +122,7 @@ struct proc_status {
 	u32 uid;  /* effective */
 	u32 n_threads;
 	u32 ns_pid; /* the pid in the innermost PID namespace */
+	u64 caught; /* signals that it handles: signal n is bit n - 1 */
 	/*
 	 * The largest resident memory of the program that runs now; 0 for kernel threads. The
 	 * ru_maxrss of getrusage() is at least that of the process before exec.
@@ -200,6 +201,12 @@ int proc_cpulist_parse(const char *text, size_t n, u32 max, int (*fn)(void *arg,
 		       void *arg);
 /* Calls fn for each CPU that is online now. */
 int proc_cpus_online(int (*fn)(void *arg, u32 cpu), void *arg);
+
+/*
+ * Opens a path as the process sees it, without leaving its root by links. `flags` as of open();
+ * O_CLOEXEC is added. A negative errno.
+ */
+int proc_open_in_root(u32 pid, const char *path, int flags);
 
 /* ---- the file behind a mapping ---- */
 

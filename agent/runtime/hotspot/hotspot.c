@@ -259,6 +259,22 @@ static bool hotspot_covers(const void *learned, const struct runtime_process *pr
 	return false;
 }
 
+static int hotspot_flag(const struct runtime_target *t, const void *learned, const char *name,
+			u64 *ret_avma)
+{
+	struct hotspot_offsets o;
+	u64 at = 0;
+	int r = hotspot_vm_read(learned, t, &o);
+
+	if (r < 0)
+		return r;
+	hotspot_find_flags(learned, &o, t, &name, 1, &at);
+	if (!at)
+		return -ENOENT;
+	*ret_avma = at;
+	return 0;
+}
+
 static void hotspot_describe_binary(const void *learned, char *ret, size_t n)
 {
 	hotspot_describe(learned, ret, n);
@@ -287,6 +303,7 @@ const struct runtime_ops runtime_hotspot = {
 	.otel_name = "OpenJDK Runtime Environment",
 	.otel_version = otel_version,
 	.missing = hotspot_tell_missing,
+	.flag = hotspot_flag,
 	.jit_memory = 1u << JIT_MEMORY_ANON,
 	.tasks = &hotspot_tasks,
 };

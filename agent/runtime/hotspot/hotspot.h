@@ -172,6 +172,9 @@ int hotspot_attach_monitors(const struct hotspot_vm *vm, const struct hotspot_of
 			    const struct runtime_target *t, struct hotspot_lock *p);
 /* flags.c */
 enum hotspot_flag { FLAG_UNKNOWN, FLAG_OFF, FLAG_ON };
+/* Finds n flags in the VM's table of flags: the avmas of their values; 0: it has none. */
+void hotspot_find_flags(const struct hotspot_vm *vm, const struct hotspot_offsets *o,
+			const struct runtime_target *t, const char *const *names, u32 n, u64 *ret);
 /* Reads n flags of type bool from the VM's table of flags; those that it lacks are unknown. */
 void hotspot_read_flags(const struct hotspot_vm *vm, const struct hotspot_offsets *o,
 			const struct runtime_target *t, const char *const *names, u32 n,
