@@ -56,6 +56,24 @@ int profile_read_file(const char *path, const char *format, struct profile **ret
 int profile_read_bytes(const char *name, const u8 *data, size_t n, const char *format, u64 limit,
 		       struct profile **ret, struct diag *reterr_diag);
 /*
+ * What a JVM has allocated, from a recording of its Flight Recorder, in bytes and objects. All such
+ * profiles have the same types, of which one or two are not empty: profile_drop_empty_types().
+ */
+struct profile_flight {
+	u64 after_ns; /* only chunks that begin after it; since the epoch */
+	bool by_tlab; /* by allocation buffers, as before JDK 16, and not by samples */
+	/*
+	 * Threads (osThreadId) of which there was no sample before: the JVM gives the first sample
+	 * of each the weight of all that it has allocated since it began, maybe long before the
+	 * recording. These samples get no bytes. Borrowed.
+	 */
+	const u32 *tids;
+	size_t n_tids;
+};
+/* *ret_last_ns: the begin of the recording's last chunk. */
+int profile_read_flight(const u8 *data, size_t n, const struct profile_flight *only,
+			struct profile **ret, u64 *ret_last_ns, struct diag *reterr_diag);
+/*
  * Writes atomically: a temporary file beside the target, then rename; a device or "-" directly.
  * profile_write_check() says beforehand whether it could, and is what a recorder calls first.
  */

@@ -10,12 +10,10 @@
 #include <string.h>
 
 #include "base/vocab.h"
-#include "format/jfr.h"
+#include "format/jfr_reader.h"
 
 #define PROCESS "java"
 #define NS_PER_S 1000000000ULL
-#define MAX_FRAMES 4096
-#define TRUNCATED "[truncated: too many frames]"
 #define EXECUTION "jdk.ExecutionSample"
 #define WALL_CLOCK "wall" /* as async-profiler names it in its settings */
 #define MAX_PERIOD_NS (86400 * NS_PER_S)
@@ -25,24 +23,6 @@
 #define DEFAULT_WALL_NS 50000000
 #define MAX_TOLD 6
 
-struct jfr_reader {
-	struct profile *p; /* owned */
-	struct jfr_chunk *c;
-	u32 comm;
-	/* Of the chunk at hand: key → id in the profile; natives: function and mapping. */
-	struct map stacks, threads, functions, natives;
-	const struct jfr_class *setting;
-	/* What the settings so far tell; 0: nothing. */
-	u64 period_ns;		  /* of Flight Recorder's samples */
-	u64 interval_ns, wall_ns; /* of async-profiler's clocks */
-	bool has_interval, event_is_wall;
-	u64 n_read;
-	struct strtab left_out_names;
-	struct map left_out; /* id of the class's name → events that are not read */
-	vec(u32) frames;
-	struct str text, other;
-};
-
 static void reader_deinit(struct jfr_reader *f)
 {
 	profile_destroy(f->p);
@@ -51,300 +31,12 @@ static void reader_deinit(struct jfr_reader *f)
 	map_deinit(&f->functions);
 	map_deinit(&f->natives);
 	map_deinit(&f->left_out);
+	map_deinit(&f->firsts);
+	map_deinit(&f->begun);
 	strtab_deinit(&f->left_out_names);
 	vec_deinit(&f->frames);
 	str_deinit(&f->text);
 	str_deinit(&f->other);
-}
-
-/* ---- what is wanted of a value: some fields by name ---- */
-
-struct wanted {
-	const char *name;
-	enum { WANT_INTEGER, WANT_BYTE, WANT_KEY, WANT_STRING, WANT_AT } what;
-	union {
-		u64 *number;
-		struct str *text;
-		struct buf *at; /* of an array: at its count */
-	};
-	u64 *class_id; /* of the field, or NULL */
-};
-
-static int read_wanted(struct jfr_reader *f, struct buf *b, const struct jfr_field *field,
-		       const struct wanted *w)
-{
-	const struct jfr_class *k = jfr_class(f->c, field->class_id);
-	u8 byte;
-
-	if (w->class_id)
-		*w->class_id = field->class_id;
-	switch (w->what) {
-	case WANT_AT:
-		*w->at = *b;
-		return field->array ? jfr_skip_field(f->c, b, field)
-				    : jfr_damaged(f->c, b, "not an array");
-	case WANT_KEY:
-		if (!field->pooled || field->array || !jfr_integer(b, w->number))
-			return jfr_damaged(f->c, b, "a reference is not where it should be");
-		return 0;
-	case WANT_STRING:
-		str_clear(w->text);
-		if (field->pooled || field->array || !k || k->primitive != JFR_STRING)
-			return jfr_damaged(f->c, b, "a string is not where it should be");
-		return jfr_string(f->c, b, w->text);
-	case WANT_BYTE:
-		if (field->pooled || field->array || !k || k->primitive != JFR_BOOLEAN ||
-		    !buf_u8(b, &byte))
-			return jfr_damaged(f->c, b, "a flag is not where it should be");
-		*w->number = byte;
-		return 0;
-	case WANT_INTEGER:
-	default:
-		if (field->pooled || field->array || !k || k->primitive != JFR_INTEGER ||
-		    !jfr_integer(b, w->number))
-			return jfr_damaged(f->c, b, "a number is not where it should be");
-		return 0;
-	}
-}
-
-static int read_fields(struct jfr_reader *f, struct buf *b, const struct jfr_class *k,
-		       const struct wanted *w, size_t n)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < k->fields.n && r == 0; i++) {
-		const struct jfr_field *field = &k->fields.data[i];
-		const struct wanted *hit = NULL;
-
-		for (size_t j = 0; j < n && !hit; j++)
-			if (!strcmp(jfr_field_name(f->c, field), w[j].name))
-				hit = &w[j];
-		r = hit ? read_wanted(f, b, field, hit) : jfr_skip_field(f->c, b, field);
-	}
-	return r;
-}
-
-/* Of a pooled value; what is not there leaves everything as it was. */
-static int read_pooled(struct jfr_reader *f, u64 class_id, u64 key, const struct wanted *w,
-		       size_t n)
-{
-	const struct jfr_class *k = jfr_class(f->c, class_id);
-	struct buf b;
-
-	if (!k || !jfr_pooled(f->c, k, key, &b))
-		return 0;
-	return read_fields(f, &b, k, w, n);
-}
-
-/* A jdk.types.Symbol, and anything else that has one string. */
-static int read_symbol(struct jfr_reader *f, u64 class_id, u64 key, const char *field,
-		       struct str *ret)
-{
-	const struct wanted w[] = {{.name = field, .what = WANT_STRING, .text = ret}};
-
-	str_clear(ret);
-	return read_pooled(f, class_id, key, w, ARRAY_SIZE(w));
-}
-
-/* ---- functions ---- */
-
-/* The names of a method's class and of the method, into `text` and `other`. */
-static int read_names(struct jfr_reader *f, u64 class_id, u64 key)
-{
-	u64 type = 0, type_class = 0, name = 0, name_class = 0, symbol = 0, symbol_class = 0;
-	const struct wanted method[] = {
-		{.name = "type", .what = WANT_KEY, .number = &type, .class_id = &type_class},
-		{.name = "name", .what = WANT_KEY, .number = &name, .class_id = &name_class},
-	};
-	const struct wanted of_class[] = {
-		{.name = "name", .what = WANT_KEY, .number = &symbol, .class_id = &symbol_class}};
-	int r = read_pooled(f, class_id, key, method, ARRAY_SIZE(method));
-
-	if (r == 0)
-		r = read_pooled(f, type_class, type, of_class, ARRAY_SIZE(of_class));
-	if (r == 0)
-		r = read_symbol(f, symbol_class, symbol, "string", &f->text);
-	return r < 0 ? r : read_symbol(f, name_class, name, "string", &f->other);
-}
-
-static int add_function(struct jfr_reader *f, const struct str *name, u32 *ret)
-{
-	struct profile_function fn = {};
-	int r;
-
-	*ret = PROFILE_NONE;
-	if (!name->n)
-		return 0;
-	r = profile_add_string(f->p, str_get(name), name->n, &fn.name);
-	fn.system_name = fn.name;
-	return r < 0 ? r : profile_add_function(f->p, &fn, ret);
-}
-
-/* java.lang.String.hashCode */
-static int read_method(struct jfr_reader *f, u64 class_id, u64 key, struct profile_frame *frame)
-{
-	u64 *known = key < MAP_GONE_KEY ? map_get(&f->functions, key) : NULL;
-	int r;
-
-	if (known) {
-		frame->function = (u32)*known;
-		return 0;
-	}
-	r = read_names(f, class_id, key);
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < f->text.n; i++)
-		if (f->text.data[i] == '/')
-			f->text.data[i] = '.';
-	if (f->text.n && f->other.n)
-		str_putc(&f->text, '.');
-	str_append(&f->text, str_get(&f->other), f->other.n);
-	if (f->text.failed)
-		return -ENOMEM;
-	r = add_function(f, &f->text, &frame->function);
-	return r == 0 && key < MAP_GONE_KEY ? map_put(&f->functions, key, frame->function) : r;
-}
-
-/* async-profiler's native frames: the "class" is the library. */
-static int read_native(struct jfr_reader *f, u64 class_id, u64 key, struct profile_frame *frame)
-{
-	u64 *known = key < MAP_GONE_KEY ? map_get(&f->natives, key) : NULL;
-	struct profile_mapping library = {};
-	int r;
-
-	if (known) {
-		frame->function = (u32)*known;
-		frame->mapping = (u32)(*known >> 32);
-		return 0;
-	}
-	r = read_names(f, class_id, key);
-	if (r == 0)
-		r = add_function(f, &f->other, &frame->function);
-	if (r == 0 && f->text.n) {
-		r = profile_add_string(f->p, str_get(&f->text), f->text.n, &library.path);
-		if (r == 0)
-			r = profile_add_mapping(f->p, &library, &frame->mapping);
-	}
-	if (r < 0 || key >= MAP_GONE_KEY)
-		return r;
-	return map_put(&f->natives, key, (u64)frame->mapping << 32 | frame->function);
-}
-
-static void set_kind(struct profile_frame *frame, const char *type)
-{
-	frame->kind = FRAME_JAVA;
-	if (!strcmp(type, "Inlined"))
-		frame->flags = PROFILE_FRAME_INLINED;
-	/* async-profiler's. */
-	else if (!strcmp(type, "Kernel"))
-		frame->kind = FRAME_KERNEL;
-	else if (!strcmp(type, "C++"))
-		frame->kind = FRAME_NATIVE;
-}
-
-static int read_frame(struct jfr_reader *f, struct buf *b, const struct jfr_class *k)
-{
-	u64 method = 0, method_class = 0, line = 0, type = 0, type_class = 0;
-	const struct wanted w[] = {
-		{.name = "method", .what = WANT_KEY, .number = &method, .class_id = &method_class},
-		{.name = "lineNumber", .what = WANT_INTEGER, .number = &line},
-		{.name = "type", .what = WANT_KEY, .number = &type, .class_id = &type_class},
-	};
-	struct profile_frame frame = {.mapping = PROFILE_NONE, .function = PROFILE_NONE};
-	u32 id;
-	int r = read_fields(f, b, k, w, ARRAY_SIZE(w));
-
-	if (r == 0)
-		r = read_symbol(f, type_class, type, "description", &f->text);
-	if (r < 0)
-		return r;
-	set_kind(&frame, str_get(&f->text));
-	r = (frame.kind == FRAME_JAVA ? read_method : read_native)(f, method_class, method, &frame);
-	if (r < 0)
-		return r;
-	if (frame.function == PROFILE_NONE)
-		frame.kind = FRAME_UNKNOWN;
-	frame.line = line <= INT32_MAX ? (u32)line : 0;
-	r = profile_add_frame(f->p, &frame, &id);
-	return r < 0 ? r : vec_push(&f->frames, id);
-}
-
-static int read_frames(struct jfr_reader *f, struct buf *b, u64 class_id, bool truncated)
-{
-	const struct jfr_class *k = jfr_class(f->c, class_id);
-	u64 n;
-	u32 id;
-	int r = 0;
-
-	if (!k || !jfr_integer(b, &n))
-		return jfr_damaged(f->c, b, "a stack trace is damaged");
-	vec_clear(&f->frames);
-	for (u64 i = 0; i < n && r == 0; i++) {
-		if (i == MAX_FRAMES)
-			return jfr_damaged(f->c, b, "a stack trace of too many frames");
-		r = read_frame(f, b, k);
-	}
-	if (r < 0 || !truncated)
-		return r;
-	r = profile_add_note(f->p, TRUNCATED, &id);
-	return r < 0 ? r : vec_push(&f->frames, id);
-}
-
-static int read_stack(struct jfr_reader *f, u64 class_id, u64 key, u32 *ret)
-{
-	u64 truncated = 0, frame_class = 0;
-	struct buf at = {};
-	const struct wanted w[] = {
-		{.name = "truncated", .what = WANT_BYTE, .number = &truncated},
-		{.name = "frames", .what = WANT_AT, .at = &at, .class_id = &frame_class},
-	};
-	u64 *known = key < MAP_GONE_KEY ? map_get(&f->stacks, key) : NULL;
-	int r = 0;
-
-	if (known) {
-		*ret = (u32)*known;
-		return 0;
-	}
-	vec_clear(&f->frames);
-	r = read_pooled(f, class_id, key, w, ARRAY_SIZE(w));
-	if (r == 0 && at.pos)
-		r = read_frames(f, &at, frame_class, truncated);
-	if (r == 0)
-		r = profile_add_stack(f->p, f->frames.data, f->frames.n, ret);
-	if (r == 0 && key < MAP_GONE_KEY)
-		r = map_put(&f->stacks, key, *ret);
-	return r;
-}
-
-static int read_thread(struct jfr_reader *f, u64 class_id, u64 key, u32 *ret)
-{
-	struct profile_thread t = {.comm = f->comm};
-	u64 tid = 0;
-	const struct wanted w[] = {
-		{.name = "osName", .what = WANT_STRING, .text = &f->other},
-		{.name = "osThreadId", .what = WANT_INTEGER, .number = &tid},
-		{.name = "javaName", .what = WANT_STRING, .text = &f->text},
-	};
-	u64 *known = key < MAP_GONE_KEY ? map_get(&f->threads, key) : NULL;
-	const struct str *name;
-	int r;
-
-	if (known) {
-		*ret = (u32)*known;
-		return 0;
-	}
-	str_clear(&f->text);
-	str_clear(&f->other);
-	r = read_pooled(f, class_id, key, w, ARRAY_SIZE(w));
-	name = f->text.n ? &f->text : &f->other;
-	t.tid = tid <= INT32_MAX ? (u32)tid : 0;
-	if (r == 0)
-		r = profile_add_string(f->p, str_get(name), name->n, &t.thread_name);
-	if (r == 0)
-		r = profile_add_thread(f->p, &t, ret);
-	if (r == 0 && key < MAP_GONE_KEY)
-		r = map_put(&f->threads, key, *ret);
-	return r;
 }
 
 /* ---- settings ---- */
@@ -382,7 +74,7 @@ static u64 parse_period(const char *text)
 static int read_setting(struct jfr_reader *f, struct buf *b, const struct jfr_class *k)
 {
 	u64 id = 0;
-	const struct wanted w[] = {
+	const struct jfr_wanted w[] = {
 		{.name = "id", .what = WANT_INTEGER, .number = &id},
 		{.name = "name", .what = WANT_STRING, .text = &f->text},
 		{.name = "value", .what = WANT_STRING, .text = &f->other},
@@ -393,7 +85,7 @@ static int read_setting(struct jfr_reader *f, struct buf *b, const struct jfr_cl
 
 	str_clear(&f->text);
 	str_clear(&f->other);
-	r = read_fields(f, b, k, w, ARRAY_SIZE(w));
+	r = jfr_read_fields(f, b, k, w, ARRAY_SIZE(w));
 	if (r < 0)
 		return r;
 	name = str_get(&f->text);
@@ -556,6 +248,14 @@ static void value_by_state(const struct jfr_reader *f, const char *state, s64 va
 	}
 }
 
+/* Whether the event is the first of its thread, and has what the thread allocated before, too. */
+static bool has_unknown_weight(const struct jfr_reader *f, u32 thread, u64 ticks)
+{
+	const u64 *first = map_get(&f->firsts, f->p->threads.data[thread].tid);
+
+	return first && *first == ticks;
+}
+
 static void value_of(const struct jfr_reader *f, const struct event_kind *kind, u64 number,
 		     const char *state, s64 values[VALUE_N])
 {
@@ -580,7 +280,7 @@ static int read_event(struct jfr_reader *f, struct buf *b, const struct jfr_clas
 {
 	u64 ticks = 0, thread = 0, thread_class = 0, stack = 0, stack_class = 0, number = 0, time;
 	u64 state = 0, state_class = 0;
-	const struct wanted w[] = {
+	const struct jfr_wanted w[] = {
 		{.name = "startTime", .what = WANT_INTEGER, .number = &ticks},
 		{.name = kind->thread,
 		 .what = WANT_KEY,
@@ -595,17 +295,19 @@ static int read_event(struct jfr_reader *f, struct buf *b, const struct jfr_clas
 	};
 	s64 values[VALUE_N] = {};
 	u32 thread_id, stack_id;
-	int r = read_fields(f, b, k, w, ARRAY_SIZE(w));
+	int r = jfr_read_fields(f, b, k, w, ARRAY_SIZE(w));
 
 	if (r == 0)
-		r = read_thread(f, thread_class, thread, &thread_id);
+		r = jfr_read_thread(f, thread_class, thread, &thread_id);
 	if (r == 0)
-		r = read_stack(f, stack_class, stack, &stack_id);
+		r = jfr_read_stack(f, stack_class, stack, &stack_id);
 	if (r == 0)
-		r = read_symbol(f, state_class, state, "name", &f->text);
+		r = jfr_read_symbol(f, state_class, state, "name", &f->text);
 	if (r < 0)
 		return r;
 	value_of(f, kind, number, str_get(&f->text), values);
+	if (kind->value == VALUE_ALLOC_SAMPLE_BYTES && has_unknown_weight(f, thread_id, ticks))
+		values[kind->value] = 0;
 	time = time_of(f->c, ticks);
 	if (!f->p->time_ns || time < f->p->time_ns)
 		f->p->time_ns = time;
@@ -704,10 +406,76 @@ static int see_setting(struct jfr_reader *f, struct buf *event, const struct jfr
 	return k == f->setting ? read_setting(f, event, k) : 0;
 }
 
+/* A chunk has the events of all recordings of the JVM, not only of one. */
+static bool is_wanted(const struct jfr_reader *f, const struct event_kind *kind)
+{
+	switch (kind->value) {
+	case VALUE_ALLOC_SAMPLE_BYTES:
+		return !f->only->by_tlab;
+	case VALUE_TLAB_BYTES:
+	case VALUE_OUTSIDE_TLAB_BYTES:
+		return f->only->by_tlab;
+	default:
+		return false;
+	}
+}
+
+static bool is_old(const struct profile_flight *only, u32 tid)
+{
+	for (size_t i = 0; i < only->n_tids; i++)
+		if (only->tids[i] == tid)
+			return true;
+	return false;
+}
+
+/* The order of events in a chunk is not that of time. */
+static int see_first(struct jfr_reader *f, struct buf *event, const struct jfr_class *k)
+{
+	const struct event_kind *kind = find_kind(f->c, k);
+	u64 ticks = 0, thread = 0, thread_class = 0;
+	const struct jfr_wanted w[] = {
+		{.name = "startTime", .what = WANT_INTEGER, .number = &ticks},
+		{.name = "eventThread",
+		 .what = WANT_KEY,
+		 .number = &thread,
+		 .class_id = &thread_class},
+	};
+	const u64 *first;
+	u32 id, tid;
+	int r;
+
+	if (!kind || kind->value != VALUE_ALLOC_SAMPLE_BYTES)
+		return 0;
+	r = jfr_read_fields(f, event, k, w, ARRAY_SIZE(w));
+	if (r == 0)
+		r = jfr_read_thread(f, thread_class, thread, &id);
+	if (r < 0)
+		return r;
+	tid = f->p->threads.data[id].tid;
+	first = map_get(&f->firsts, tid);
+	if (first ? *first <= ticks : map_get(&f->begun, tid) || !is_old(f->only, tid))
+		return 0;
+	return map_put(&f->firsts, tid, ticks);
+}
+
+/* Threads whose samples from now on have the right weights. */
+static int end_firsts(struct jfr_reader *f)
+{
+	int r = 0;
+
+	map_foreach (&f->firsts, slot)
+		if (r == 0)
+			r = map_put(&f->begun, slot->key, 1);
+	map_clear(&f->firsts);
+	return r;
+}
+
 static int see_event(struct jfr_reader *f, struct buf *event, const struct jfr_class *k)
 {
 	const struct event_kind *kind = find_kind(f->c, k);
 
+	if (f->only)
+		return kind && is_wanted(f, kind) ? read_event(f, event, k, kind) : 0;
 	return kind ? read_event(f, event, k, kind) : leave_out(f, k);
 }
 
@@ -723,7 +491,11 @@ static int read_chunk(struct jfr_reader *f)
 	/* They hold for the events before them, too. */
 	if (f->setting)
 		r = each_event(f, see_setting);
-	return r < 0 ? r : each_event(f, see_event);
+	if (r == 0 && f->only && f->only->n_tids)
+		r = each_event(f, see_first);
+	if (r == 0)
+		r = each_event(f, see_event);
+	return r < 0 ? r : end_firsts(f);
 }
 
 int jfr_probe(const u8 *data, size_t n)
@@ -759,33 +531,73 @@ static int finish(struct jfr_reader *f, struct diag *reterr_diag)
 	return set_period(f);
 }
 
-int jfr_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag)
+static int read_chunks(struct jfr_reader *f, struct buf *b, struct diag *reterr_diag)
 {
-	__attribute__((cleanup(reader_deinit))) struct jfr_reader f = {.p = profile_create()};
-	struct buf b = buf_of(data, n);
-	int r = f.p ? add_types(f.p) : -ENOMEM;
-
-	if (r == 0)
-		r = strtab_init(&f.left_out_names);
-	if (r == 0)
-		r = profile_add_string(f.p, PROCESS, strlen(PROCESS), &f.comm);
-	if (r == 0 && !n)
-		r = diag_set(reterr_diag, -EBADMSG, "JFR: empty");
-	for (u32 i = 0; r == 0 && buf_left(&b); i++) {
+	for (u32 i = 0; buf_left(b); i++) {
 		_cleanup_chunk_ struct jfr_chunk c = {};
+		int r;
 
 		if (i == JFR_MAX_CHUNKS)
 			return diag_set(reterr_diag, -E2BIG, "JFR: more than %d chunks",
 					JFR_MAX_CHUNKS);
-		f.c = &c;
-		r = jfr_chunk_open(&b, &c, reterr_diag);
-		if (r == 0)
-			r = read_chunk(&f);
+		f->c = &c; /* borrowed until the end of the loop's body */
+		r = jfr_chunk_open(b, &c, reterr_diag);
+		if (r == 0 && (!f->only || c.start_ns > f->only->after_ns))
+			r = read_chunk(f);
+		f->c = NULL;
+		if (r < 0)
+			return r;
+		f->last_ns = MAX(f->last_ns, c.start_ns);
 	}
+	return 0;
+}
+
+static int reader_init(struct jfr_reader *f, size_t n, struct diag *reterr_diag)
+{
+	int r;
+
+	f->p = profile_create();
+	r = f->p ? add_types(f->p) : -ENOMEM;
+	if (r == 0)
+		r = strtab_init(&f->left_out_names);
+	if (r == 0)
+		r = profile_add_string(f->p, PROCESS, strlen(PROCESS), &f->comm);
+	return r == 0 && !n ? diag_set(reterr_diag, -EBADMSG, "JFR: empty") : r;
+}
+
+#define _cleanup_reader_ __attribute__((cleanup(reader_deinit)))
+
+int jfr_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag)
+{
+	_cleanup_reader_ struct jfr_reader f = {};
+	struct buf b = buf_of(data, n);
+	int r = reader_init(&f, n, reterr_diag);
+
+	if (r == 0)
+		r = read_chunks(&f, &b, reterr_diag);
 	if (r == 0)
 		r = finish(&f, reterr_diag);
 	if (r < 0)
 		return r;
 	*ret = take_ptr(f.p);
+	return 0;
+}
+
+int profile_read_flight(const u8 *data, size_t n, const struct profile_flight *only,
+			struct profile **ret, u64 *ret_last_ns, struct diag *reterr_diag)
+{
+	_cleanup_reader_ struct jfr_reader f = {.only = only};
+	struct buf b = buf_of(data, n);
+	int r = reader_init(&f, n, reterr_diag);
+
+	if (r == 0)
+		r = read_chunks(&f, &b, reterr_diag);
+	if (r < 0)
+		return r;
+	/* All that is read has the same period. */
+	f.p->period_name = f.p->types[VALUE_ALLOC_SAMPLE_BYTES].period_name;
+	f.p->period_unit = f.p->types[VALUE_ALLOC_SAMPLE_BYTES].period_unit;
+	*ret = take_ptr(f.p);
+	*ret_last_ns = f.last_ns;
 	return 0;
 }
