@@ -13,12 +13,15 @@ enum parser_message {
 	PARSER_START =
 		1,  /* struct parser_start; passes the socket. Answer: struct parser_started */
 	PARSER_END, /* s32: a pid. Answer: struct parser_ended */
-	/* To a parser, without an answer but for PARSER_PAGE. */
+	/* To a parser, without an answer but for PARSER_PAGE and PARSER_DUMP. */
 	PARSER_MEMORY, /* passes the memory for struct parser_rows */
 	PARSER_DEBUG,  /* passes the debug file of the next PARSER_FILE */
 	PARSER_FILE,   /* struct parser_opening, rules; passes the file */
 	PARSER_PAGE,   /* struct parser_question. Answer: struct parser_answer */
 	PARSER_CLOSE,  /* u64 ids[] */
+	/* struct parser_dump_question, u32 tids[]; passes the dump. Answer: struct
+	 * parser_dump_answer, bytes */
+	PARSER_DUMP,
 	PARSER_ANSWER,
 };
 
@@ -55,6 +58,19 @@ struct parser_answer {
 	u32 n_rows, n_rules; /* in the shared memory */
 };
 
+struct parser_dump_question {
+	u64 max_bytes;
+	u64 after_ns;
+	u32 by_tlab;
+	u32 pad;
+};
+
+struct parser_dump_answer {
+	s32 error;
+	u32 pad;
+	u64 last_ns;
+};
+
 struct parser_rows {
 	u32 rows[UNWIND_PAGE_BYTES];
 	struct unwind_rule rules[UNWIND_MAX_RULES];
@@ -66,6 +82,9 @@ struct parser_rows {
 void parsers_serve(int control);
 /* The parser's loop. */
 void parser_serve(int socket);
+
+/* Answers a question about a dump, whose descriptor becomes this function's. */
+int parser_serve_dump(int socket, const struct str *question, int fd);
 
 /* Takes a starter that exists; owns the socket. */
 int parsers_adopt(int control, pid_t pid, struct parsers **ret);

@@ -193,10 +193,10 @@ void parser_close(struct parser *p, const u64 *ids, size_t n)
 
 /* ---- pages ---- */
 
-static int receive(struct parser *p, struct parser_answer *ret)
+/* Of at least `least` and at most `most` bytes. */
+static int receive_bytes(struct parser *p, size_t least, size_t most, struct str *ret)
 {
 	struct pollfd ready = {.fd = p->socket, .events = POLLIN};
-	_cleanup_str_ struct str data = {};
 	u32 kind;
 	int r;
 
@@ -205,13 +205,20 @@ static int receive(struct parser *p, struct parser_answer *ret)
 	while (r < 0 && errno == EINTR);
 	if (r == 0)
 		return -ETIMEDOUT;
-	r = message_receive(p->socket, sizeof(*ret), &kind, &data, NULL);
+	r = message_receive(p->socket, most, &kind, ret, NULL);
 	if (r < 0)
 		return r == -EPIPE ? -EIO : r == -EAGAIN ? -ETIMEDOUT : -EPROTO;
-	if (kind != PARSER_ANSWER || data.n != sizeof(*ret))
-		return -EPROTO;
-	memcpy(ret, data.data, sizeof(*ret));
-	return 0;
+	return kind == PARSER_ANSWER && ret->n >= least ? 0 : -EPROTO;
+}
+
+static int receive(struct parser *p, struct parser_answer *ret)
+{
+	_cleanup_str_ struct str data = {};
+	int r = receive_bytes(p, sizeof(*ret), sizeof(*ret), &data);
+
+	if (r == 0)
+		memcpy(ret, data.data, sizeof(*ret));
+	return r;
 }
 
 static int grow_rules(struct parser *p, u32 n)
@@ -254,6 +261,7 @@ static int error_of(s32 error)
 	case -ENOMEM:
 	case -ENOENT:
 	case -E2BIG:
+	case -EBADMSG:
 		return error;
 	default:
 		return -EINVAL;
@@ -277,6 +285,55 @@ int parser_build(struct parser *p, u64 id, u64 page, u32 n_rules, struct parser_
 		r = take_rows(p, &a, n_rules, ret);
 	if (r < 0 && r != -ENOMEM)
 		(void)end(p);
+	return r;
+}
+
+/* ---- dumps ---- */
+
+static int ask_about_dump(struct parser *p, const struct parser_dump *d)
+{
+	const struct parser_dump_question q = {
+		.max_bytes = d->max_bytes, .after_ns = d->after_ns, .by_tlab = d->by_tlab};
+	_cleanup_str_ struct str all = {};
+
+	str_append(&all, &q, sizeof(q));
+	if (d->n_tids)
+		str_append(&all, d->tids,
+			   MIN(d->n_tids, (size_t)PARSER_MAX_TIDS) * sizeof(*d->tids));
+	if (all.failed)
+		return -ENOMEM;
+	/* The first failure may be that of a process that had ended before. */
+	for (u32 i = 0; i < 2; i++) {
+		int r = p->socket < 0 ? begin(p) : 0;
+
+		if (r == 0)
+			r = message_send(p->socket, PARSER_DUMP, all.data, all.n, d->fd);
+		if (r == 0 || r == -ENOMEM || r == -ESRCH)
+			return r;
+		(void)gone(p);
+	}
+	return -ESRCH;
+}
+
+int parser_read_dump(struct parser *p, const struct parser_dump *d, struct str *ret_pprof,
+		     u64 *ret_last_ns)
+{
+	_cleanup_str_ struct str data = {};
+	struct parser_dump_answer a;
+	int r = ask_about_dump(p, d);
+
+	if (r == 0)
+		r = receive_bytes(p, sizeof(a), sizeof(a) + PARSER_MAX_PROFILE, &data);
+	if (r < 0) {
+		(void)end(p);
+		return r;
+	}
+	memcpy(&a, data.data, sizeof(a));
+	if (a.error)
+		return error_of(a.error);
+	r = str_append(ret_pprof, data.data + sizeof(a), data.n - sizeof(a));
+	if (r == 0)
+		*ret_last_ns = a.last_ns;
 	return r;
 }
 

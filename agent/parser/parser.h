@@ -17,6 +17,7 @@
 
 #include "abi/unwind.h"
 #include "base/diag.h"
+#include "base/str.h"
 #include "base/types.h"
 
 /* ---- the starter ---- */
@@ -86,6 +87,24 @@ int parser_open(struct parser *p, const struct parser_file *f);
  * After any of these the process is gone. Other errors are those of the file and of memory.
  */
 int parser_build(struct parser *p, u64 id, u64 page, u32 n_rules, struct parser_page *ret);
+/* A recording of a JVM's Flight Recorder in a file. */
+struct parser_dump {
+	int fd;	       /* borrowed */
+	u64 max_bytes; /* of the file */
+	u64 after_ns;  /* as in struct profile_flight, like the next */
+	bool by_tlab;
+	const u32 *tids; /* borrowed; at most PARSER_MAX_TIDS */
+	size_t n_tids;
+};
+#define PARSER_MAX_TIDS 16384
+#define PARSER_MAX_PROFILE (16ULL << 20)
+/*
+ * Reads what is allocated in a dump, in a new process if there is none. Appends a pprof file, which
+ * may be any bytes if the dump has taken over the parser. Errors as those of parser_build(), and
+ * -EBADMSG: the file is no recording; -E2BIG: it or the profile is too large.
+ */
+int parser_read_dump(struct parser *p, const struct parser_dump *d, struct str *ret_pprof,
+		     u64 *ret_last_ns);
 /* Closes files, whether or not they are open. */
 void parser_close(struct parser *p, const u64 *ids, size_t n);
 /* Any thread. */

@@ -171,6 +171,8 @@ static int serve_one(struct server *s)
 		return take_file(s, &data, &pass);
 	case PARSER_PAGE:
 		return answer(s, &data);
+	case PARSER_DUMP:
+		return parser_serve_dump(s->socket, &data, take_fd(&pass));
 	case PARSER_CLOSE:
 		close_files(s, &data);
 		return 0;
