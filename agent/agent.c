@@ -28,7 +28,7 @@
 #define SHORT_PERCENT 90
 #define TIGHT_BYTES (256ULL << 20)
 
-u64 agent_capabilities(void)
+u64 agent_capabilities(bool attach_java)
 {
 	static const u8 needed[] = {
 		CAP_BPF,	/* programs and maps */
@@ -46,6 +46,9 @@ u64 agent_capabilities(void)
 
 	for (size_t i = 0; i < ARRAY_SIZE(needed); i++)
 		all |= 1ULL << needed[i];
+	/* SIGQUIT to JVMs of other users, which starts their attach listener. */
+	if (attach_java)
+		all |= 1ULL << CAP_KILL;
 	if (probe_wants_admin())
 		all |= 1ULL << CAP_SYS_ADMIN;
 	return all;
@@ -152,6 +155,29 @@ static int add_memory(struct recording_options *what, char **ret_events)
 	return 0;
 }
 
+static void send_profile(void *arg, struct profile *p)
+{
+	struct agent *a = arg;
+
+	(void)exporters_send(a->exporters, p, budget_is_over(&a->budget, SHORT_PERCENT));
+}
+
+/* Once: a reload that turns it off leaves the thread with nothing to do. */
+static int start_flights(struct agent *a, const struct agent_options *o)
+{
+	const struct flights_options fo = {.parsers = o->what.parsers,
+					   .identities = a->identities,
+					   .period_ms = agent_run_change(o).period_ms,
+					   .take = send_profile,
+					   .arg = a};
+	struct flights *f;
+	int r = a->flights ? 0 : flights_create(&fo, &f);
+
+	if (r == 0 && !a->flights)
+		__atomic_store_n(&a->flights, f, __ATOMIC_RELEASE);
+	return r;
+}
+
 int agent_open_recording(struct agent *a, const struct agent_options *o, struct diag *reterr_diag,
 			 struct recording **ret)
 {
@@ -163,11 +189,15 @@ int agent_open_recording(struct agent *a, const struct agent_options *o, struct 
 	l.leave_files = o->no_symbols;
 	what.keep_times = true;
 	what.last_s = 0;
+	what.attach_java = false;
 	if (!what.events && !what.off_cpu && !what.wall && !what.period)
 		choose_default_events(o, &what);
 	r = add_memory(&what, &events);
+	if (r == 0 && o->what.attach_java)
+		r = start_flights(a, o);
 	if (r < 0)
 		return r;
+	l.flights = o->what.attach_java ? a->flights : NULL;
 	return recording_open(&what, &l, a->identities, reterr_diag, ret);
 }
 
@@ -180,13 +210,6 @@ struct run_change agent_run_change(const struct agent_options *o)
 			o->probabilistic_interval_s ? (u32)o->probabilistic_interval_s : INTERVAL_S,
 		.memory_limit_bytes = agent_memory_limit(o),
 	};
-}
-
-static void send_profile(void *arg, struct profile *p)
-{
-	struct agent *a = arg;
-
-	(void)exporters_send(a->exporters, p, budget_is_over(&a->budget, SHORT_PERCENT));
 }
 
 /* Nothing of it changes at a reload. */
@@ -294,6 +317,7 @@ void agent_destroy(struct agent *a)
 		return;
 	agent_stop_reload(a);
 	run_destroy(a->run);
+	flights_finish(a->flights);
 	/* From here on nobody calls capture, and then nobody sends. */
 	control_client_end(a->asks);
 	capture_destroy(a->capture);
@@ -303,6 +327,7 @@ void agent_destroy(struct agent *a)
 	control_client_destroy(a->asks);
 	recording_destroy(a->old);
 	recording_destroy(a->recording);
+	flights_destroy(a->flights);
 	identities_destroy(a->identities);
 	budget_deinit(&a->budget);
 	free(a);
@@ -338,6 +363,17 @@ static void drop_metric(struct str *out, const struct export_stats *st, size_t n
 				       (double)st[i].dropped_by[k]);
 }
 
+static void flight_metrics(struct agent *a, struct str *out)
+{
+	struct flights *f = __atomic_load_n(&a->flights, __ATOMIC_ACQUIRE);
+	struct flights_stats stats;
+
+	if (!f)
+		return;
+	flights_get_stats(f, &stats);
+	metrics_stats(out, "culprit_agent_flights", flights_stat_fields, &stats);
+}
+
 void agent_metrics(struct agent *a, struct str *out)
 {
 	struct export_stats st[AGENT_MAX_DESTINATIONS];
@@ -362,4 +398,5 @@ void agent_metrics(struct agent *a, struct str *out)
 	drop_metric(out, st, n);
 	control_client_metrics(a->asks, out);
 	capture_metrics(a->capture, out);
+	flight_metrics(a, out);
 }

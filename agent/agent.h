@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "agent/attach/attach.h"
 #include "agent/export/export.h"
 #include "agent/parser/parser.h"
 #include "agent/pipeline/pipeline.h"
@@ -38,9 +39,11 @@ struct recording_options {
 	bool resident;		 /* resident memory; with an agent beside `events` */
 	bool heap;		 /* memory profiles of runtimes; with an agent beside `events` */
 	bool alloc;		 /* allocations; likewise */
-	u64 hz;			 /* samples per second on each CPU; 0: the event's default */
-	u64 period;		 /* events per sample, instead of a rate; 0: none */
-	double budget;		 /* as sampler_options.budget */
+	/* What Java programs allocate, by their JVMs (agent/attach); likewise */
+	bool attach_java;
+	u64 hz;	       /* samples per second on each CPU; 0: the event's default */
+	u64 period;    /* events per sample, instead of a rate; 0: none */
+	double budget; /* as sampler_options.budget */
 	const char *pids, *comms;
 	const char *cgroups; /* paths below the cgroup v2 mount, or absolute */
 	const char *uids;    /* users, by name or number */
@@ -88,6 +91,8 @@ int recording_profile(struct recording *r, struct profile **ret);
 void recording_discard(struct recording *r);
 /* Counts of what recording_profile() would return now, and of the parts since the start. */
 void recording_stats(struct recording *r, struct pipeline_stats *ret);
+/* False: there was no attach_java. */
+bool recording_flight_stats(const struct recording *r, struct flights_stats *ret);
 void recording_symbol_stats(const struct recording *r, struct symbolizer_stats *ret);
 /* As pipeline_heap_say(). */
 void recording_heap_say(struct recording *r,
@@ -137,7 +142,7 @@ struct agent_control {
 };
 
 /* What agent_create() and all later calls need of root: bits for privilege_keep(). */
-u64 agent_capabilities(void);
+u64 agent_capabilities(bool attach_java);
 
 struct agent;
 

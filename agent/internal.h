@@ -22,6 +22,7 @@ struct recording {
 	struct recent *recent;	       /* what recording_profile() has to show */
 	struct symbolizer *symbolizer; /* owned */
 	struct identities *identities; /* owned, or NULL: the agent's, or there are none */
+	struct flights *flights;       /* likewise */
 	u64 follow_ns;		       /* when they look again (identities_follow()) */
 	bool whole_time;	       /* all sources make one profile */
 	bool alloc;		       /* likewise, with the types of all */
@@ -33,8 +34,9 @@ struct recording_limits {
 	u64 tables_bytes; /* of unwind tables, instead of memory_limit_mb */
 	u64 max_section;  /* see pipeline_options, as for the next two */
 	bool tight_memory;
-	struct budget *budget; /* borrowed */
-	bool leave_files;      /* see symbolizer_options */
+	struct budget *budget;	 /* borrowed */
+	bool leave_files;	 /* see symbolizer_options */
+	struct flights *flights; /* borrowed; NULL: JVMs are not asked */
 	/* Tasks have no ids in profiles: each would be a series of the store. */
 	bool no_task_ids;
 };
@@ -56,6 +58,7 @@ struct agent {
 	struct recording *recording;   /* owned, as the next six */
 	struct identities *identities; /* thread-safe, as the next three */
 	struct exporters *exporters;
+	struct flights *flights;     /* atomic; NULL until options ask for it */
 	struct control_client *asks; /* the destinations for tasks */
 	struct capture *capture;
 	struct watch *watch;

@@ -18,6 +18,8 @@
 #include "base/str.h"
 
 #define FOLLOW_NS 1000000000ULL
+/* Between two dumps of a JVM in a recording that makes one profile. */
+#define FLIGHT_PERIOD_MS 10000
 
 /* A comma-separated list, split in place. */
 struct list {
@@ -152,33 +154,49 @@ static int choose_events(struct selection *s, const struct recording_options *o,
 	return 0;
 }
 
-/* Fills `ret`, which points into `s`. */
-static int select_samples(struct selection *s, const struct recording_options *o, u64 clock_hz,
-			  struct diag *reterr_diag, struct sampler_options *ret)
+/* Of the options that say what to record, one may be given. */
+static int check_what(const struct recording_options *o, struct diag *reterr_diag)
 {
-	int r;
+	const char *no_rate = o->faults	       ? "--faults"
+			      : o->block_io    ? "--block-io"
+			      : o->resident    ? "--resident"
+			      : o->alloc       ? "--alloc"
+			      : o->attach_java ? "--attach-java"
+					       : NULL;
 
 	if (o->kernel_only && o->user_only)
 		return diag_set(reterr_diag, -EINVAL,
 				"--kernel-only and --user-only exclude each other");
 	if (o->off_cpu + o->wall + o->faults + o->block_io + o->resident + o->heap + o->alloc +
-		    (o->events != NULL) >
+		    o->attach_java + (o->events != NULL) >
 	    1)
 		return diag_set(reterr_diag, -EINVAL,
 				"--event, --off-cpu, --wall, --faults, --block-io, --resident, "
-				"--heap and --alloc exclude each other");
+				"--heap, --alloc and --attach-java exclude each other");
 	if (o->off_cpu && o->hz)
 		return diag_set(reterr_diag, -EINVAL,
 				"--off-cpu follows each wait and has no rate: leave -F out");
-	if ((o->faults || o->block_io || o->resident || o->alloc) && o->hz)
+	if (o->attach_java && (o->hz || o->period || o->last_s > 0))
+		return diag_set(reterr_diag, -EINVAL,
+				"with --attach-java JVMs sample their allocations: leave -F, -c "
+				"and --last out");
+	if (no_rate && o->hz)
 		return diag_set(reterr_diag, -EINVAL,
 				"%s has no rate: leave -F out, or take one of N with -c N",
-				o->faults     ? "--faults"
-				: o->block_io ? "--block-io"
-				: o->alloc    ? "--alloc"
-					      : "--resident");
+				no_rate);
 	if (o->heap && o->hz)
 		return diag_set(reterr_diag, -EINVAL, "--heap is read, not sampled: leave -F out");
+	return 0;
+}
+
+/* Fills `ret`, which points into `s`. */
+static int select_samples(struct selection *s, const struct recording_options *o, u64 clock_hz,
+			  struct diag *reterr_diag, struct sampler_options *ret)
+{
+	int r = check_what(o, reterr_diag);
+
+	if (r < 0)
+		return r;
 	if (list_init(&s->events, events_of(o)) < 0 || list_init(&s->pids, o->pids) < 0 ||
 	    list_init(&s->comms, o->comms) < 0 || list_init(&s->cgroups, o->cgroups) < 0 ||
 	    list_init(&s->uids, o->uids) < 0)
@@ -258,6 +276,9 @@ static int start_pipeline(const struct recording_options *o, const struct record
 		.tight_memory = l->tight_memory,
 		.choose = o->choose,
 		.choose_arg = o->choose_arg,
+		.jvm_seen = l->flights ? flights_see : NULL,
+		.jvm_flag = ATTACH_FLAG,
+		.jvm_arg = l->flights,
 	};
 	int r = select_samples(&s, o, l->clock_hz, reterr_diag, &po.sampler);
 
@@ -325,15 +346,24 @@ int recording_create(const struct recording_options *o, struct diag *reterr_diag
 		     struct recording **ret)
 {
 	_cleanup_identities_ struct identities *identities = NULL;
+	_cleanup_flights_ struct flights *flights = NULL;
 	int r = o->identify ? identities_create(&identities) : 0;
 
 	if (r == 0 && identities)
 		r = identities_set_root(identities, o->host_root);
+	if (r == 0 && o->attach_java)
+		r = flights_create(&(struct flights_options){.parsers = o->parsers,
+							     .identities = identities,
+							     .period_ms = FLIGHT_PERIOD_MS},
+				   &flights);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "%s", strerror(-r));
-	r = recording_open(o, &(struct recording_limits){}, identities, reterr_diag, ret);
-	if (r == 0)
+	r = recording_open(o, &(struct recording_limits){.flights = flights}, identities,
+			   reterr_diag, ret);
+	if (r == 0) {
 		(*ret)->identities = take_ptr(identities);
+		(*ret)->flights = take_ptr(flights);
+	}
 	return r;
 }
 
@@ -344,6 +374,7 @@ void recording_destroy(struct recording *r)
 	symbolizer_destroy(r->symbolizer);
 	recent_destroy(r->recent);
 	pipeline_destroy(r->pipeline);
+	flights_destroy(r->flights);
 	identities_destroy(r->identities);
 	free(r);
 }
@@ -377,6 +408,7 @@ int recording_poll(struct recording *r, int timeout_ms)
 void recording_stop(struct recording *r)
 {
 	pipeline_stop(r->pipeline);
+	flights_finish(r->flights);
 }
 
 /*
@@ -412,9 +444,11 @@ int recording_profile(struct recording *r, struct profile **ret)
 	const struct pipeline_batch *b;
 	int e = recent_take(r->recent);
 
-	for (size_t i = 0; e == 0 && (b = recent_batch(r->recent, i)); i++)
+	for (size_t i = 0; e == 0 && !r->flights && (b = recent_batch(r->recent, i)); i++)
 		e = add_batch(r, b, &sum);
 	recent_clear(r->recent);
+	if (e == 0 && r->flights)
+		return flights_profile(r->flights, ret);
 	if (e == 0)
 		*ret = take_ptr(sum);
 	return e;
@@ -430,6 +464,13 @@ void recording_stats(struct recording *r, struct pipeline_stats *ret)
 {
 	pipeline_stats(r->pipeline, ret);
 	recent_add_counts(r->recent, ret);
+}
+
+bool recording_flight_stats(const struct recording *r, struct flights_stats *ret)
+{
+	if (r->flights)
+		flights_get_stats(r->flights, ret);
+	return r->flights;
 }
 
 void recording_symbol_stats(const struct recording *r, struct symbolizer_stats *ret)

@@ -25,6 +25,7 @@ static bool same_recording(const struct agent_options *x, const struct agent_opt
 
 	return a->hz == b->hz && a->period == b->period && a->budget == b->budget &&
 	       str_same(a->events, b->events) && a->off_cpu == b->off_cpu && a->wall == b->wall &&
+	       a->resident == b->resident && a->attach_java == b->attach_java &&
 	       x->no_off_cpu == y->no_off_cpu && str_same(a->pids, b->pids) &&
 	       str_same(a->comms, b->comms) && str_same(a->cgroups, b->cgroups) &&
 	       str_same(a->uids, b->uids) && a->memory_limit_mb == b->memory_limit_mb &&
@@ -109,7 +110,11 @@ static void apply_reload(struct agent *a)
 		a->old = a->recording;
 		a->recording = a->next;
 		a->next = NULL;
+		if (a->flights)
+			flights_reselect(a->flights);
 	}
+	if (a->flights)
+		flights_set_period(a->flights, c.period_ms);
 	run_change(a->run, &c);
 	a->options = a->next_options;
 	a->own = a->next_own;

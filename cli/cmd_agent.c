@@ -138,7 +138,7 @@ int cmd_agent(int argc, char **argv)
 	signals_catch_reload();
 	e = parsers_start(&diag, &parsers);
 	if (e == 0)
-		e = privilege_keep(agent_capabilities(), &diag);
+		e = privilege_keep(agent_capabilities(c.sampling.what.attach_java), &diag);
 	if (e == 0) {
 		c.sampling.what.parsers = parsers;
 		options = options_of(&c);

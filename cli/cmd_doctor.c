@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/attach/attach.h"
 #include "agent/context/context.h"
 #include "agent/probe/probe.h"
 #include "agent/procman/procman.h"
@@ -161,9 +162,10 @@ struct doctor_arguments {
 static const struct option doctor_table[] = {
 	OPTION_FLAG("json", 0, struct doctor_arguments, json,
 		    "print a JSON array of {name, status, text, advice}"),
-	OPTION_U64("pid", 'p', "PID", struct doctor_arguments, pid, 1, 0x7fffffff,
-		   "describe one process: its language runtimes and their versions, and how it\n"
-		   "publishes the span that each thread works for"),
+	OPTION_U64(
+		"pid", 'p', "PID", struct doctor_arguments, pid, 1, 0x7fffffff,
+		"describe one process: its language runtimes and their versions, how it publishes\n"
+		"the span that each thread works for, and whether --attach-java can ask it"),
 	OPTION_STRING("cache-dir", 0, "DIR", struct doctor_arguments, cache_dir,
 		      "the folder that the other commands have as --cache-dir"),
 	{},
@@ -209,6 +211,7 @@ static int describe_process(u32 pid)
 				       ? "a kernel thread"
 				       : "native code: no runtime that culprit has a walker for");
 		contexts_describe(p, print_counted, &lines);
+		attach_describe(runtimes, p, print_counted, &lines);
 	}
 	runtimes_destroy(runtimes);
 	procman_destroy(pm);

@@ -276,6 +276,21 @@ static void print_allocations(const struct pipeline_alloc_stats *s)
 	}
 }
 
+/* Of --attach-java, instead of what was sampled to find JVMs. */
+static void print_flights(const struct record *r, const struct flights_stats *s,
+			  const struct profile *p)
+{
+	fprintf(stderr,
+		"%llu samples of allocations in %.1f s; %llu dumps of %.1f kB in all, of which "
+		"%llu failed; %llu JVMs were not recorded, of %llu the end is lost\n",
+		p->quality.samples, (double)p->duration_ns / 1e9, s->dumps, (double)s->bytes / 1e3,
+		s->failed, s->refused, s->lost_ends);
+	fprintf(stderr, "answers of JVMs took %.2f s, parsing took %.2f s CPU\n",
+		(double)s->waited_ns / 1e9, (double)s->parser_ns / 1e9);
+	if (strcmp(r->path, "-") != 0)
+		fprintf(stderr, "wrote %s\n", r->path);
+}
+
 static void print_summary(struct record *r, const struct profile *p)
 {
 	const struct pipeline_stats st = r->stats;
@@ -345,6 +360,7 @@ static void print_summary(struct record *r, const struct profile *p)
 static int write_result(struct record *r)
 {
 	_cleanup_profile_ struct profile *p = NULL;
+	struct flights_stats flights;
 	struct pipeline_stats now;
 	struct diag diag = {};
 	int e;
@@ -367,7 +383,11 @@ static int write_result(struct record *r)
 	e = profile_write_file(p, r->path, r->format, &r->how, &diag);
 	if (e < 0)
 		return cli_error(1, "%s", diag.text[0] ? diag.text : strerror(-e));
-	if (!r->args.quiet)
+	if (r->args.quiet)
+		return 0;
+	if (recording_flight_stats(r->recording, &flights))
+		print_flights(r, &flights, p);
+	else
 		print_summary(r, p);
 	return 0;
 }

@@ -266,7 +266,7 @@ static int start(const struct arguments *a)
 	int r = parsers_start(&d, &o.parsers);
 
 	if (r == 0)
-		r = privilege_keep(agent_capabilities(), &d);
+		r = privilege_keep(agent_capabilities(false), &d);
 	if (r == 0)
 		r = stackprobe_create(&o, &d, &probe);
 	if (r == 0) {

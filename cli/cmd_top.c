@@ -403,6 +403,8 @@ int cmd_top(int argc, char **argv)
 				 argv[first]);
 	if (!isatty(STDOUT_FILENO))
 		t.args.batch = true;
+	if (t.sampling.what.attach_java)
+		return cli_error(2, "top shows what runs now; record takes --attach-java");
 	signals_catch_end();
 	sampling_apply(&t.sampling);
 	r = parsers_start(&diag, &t.sampling.what.parsers);

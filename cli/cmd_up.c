@@ -207,7 +207,9 @@ static int start_server(struct up *u, struct server_options *so, const struct pr
 	r = parsers_start(reterr_diag, &u->sampling.what.parsers);
 	u->port = net_port_of(so->sockets[SERVER_API]);
 	if (r == 0)
-		r = privilege_keep(agent_capabilities() | up_capabilities(), reterr_diag);
+		r = privilege_keep(agent_capabilities(u->sampling.what.attach_java) |
+					   up_capabilities(),
+				   reterr_diag);
 	if (r == 0)
 		r = up_process_keep(u->server, reterr_diag);
 	if (r < 0)

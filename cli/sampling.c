@@ -43,6 +43,11 @@ const struct option sampling_options[] = {
 		"alloc", 0, A, what.alloc,
 		"record who allocates memory (malloc, new ...), and what of it lives at the end;\n"
 		"in agent and up beside the other events"),
+	OPTION_FLAG(
+		"attach-java", 0, A, what.attach_java,
+		"record what Java programs allocate; in agent and up beside the other events.\n"
+		"This makes each sampled JVM start a recording of its own Flight Recorder, which\n"
+		"costs it some CPU time and files in its /tmp; see culprit-record(1)"),
 	OPTION_FLAG("block-io", 0, A, what.block_io,
 		    "record requests to disks with their time and bytes, instead of events"),
 	OPTION_U64("count", 'c', "N", A, what.period, 1, 1ULL << 40,

@@ -26,6 +26,9 @@ struct pipeline {
 	int nice; /* nice value of the thread before pipeline_start() */
 	bool keep_times;
 	bool (*process_seen)(void *arg, const struct procman_process *p, struct runtimes *r);
+	void (*jvm_seen)(void *arg, const struct procman_process *p, u64 avma);
+	const char *jvm_flag;
+	void *jvm_arg;
 	void (*process_said)(void *arg, const struct procman_process *p,
 			     const struct context_label *labels, u32 n);
 	void (*interval)(void *arg, const struct record_interval *i);

@@ -132,6 +132,9 @@ static int take_options(struct pipeline *p, const struct pipeline_options *o)
 	p->batch_max = limit / 8;
 	p->process_seen = o->process_seen;
 	p->process_said = o->process_said;
+	p->jvm_seen = o->jvm_seen;
+	p->jvm_flag = o->jvm_flag;
+	p->jvm_arg = o->jvm_arg;
 	p->interval = o->interval;
 	p->arg = o->arg;
 	p->requests = o->sampler.requests;

@@ -123,6 +123,11 @@ struct pipeline_options {
 	 * known about runtimes: whoever needs facts about it must read them now, while it lives.
 	 * False: call this again at its next sample. May be NULL. */
 	bool (*process_seen)(void *arg, const struct procman_process *p, struct runtimes *r);
+	/* As process_seen(), with jvm_arg, for a process whose runtime has the option `jvm_flag` of
+	 * type bool; avma: of its value, 0: it cannot be found. NULL: nobody asks. */
+	void (*jvm_seen)(void *arg, const struct procman_process *p, u64 avma);
+	const char *jvm_flag; /* static */
+	void *jvm_arg;
 	/* A process has published attributes. May be NULL. */
 	void (*process_said)(void *arg, const struct procman_process *p,
 			     const struct context_label *labels, u32 n);

@@ -34,6 +34,19 @@ void processes_hold_jit_files(struct pipeline *p, const struct procman_process *
 	}
 }
 
+/* False: nothing can be told yet. */
+static bool tell_jvm(struct pipeline *p, const struct procman_process *proc)
+{
+	u64 avma = 0;
+	int r = p->jvm_seen ? runtimes_flag(p->runtimes, proc, p->jvm_flag, &avma) : -ESRCH;
+
+	if (r != -ESRCH && !procman_can_be_sampled(proc))
+		r = -EAGAIN;
+	if (r != -ESRCH && r != -EAGAIN)
+		p->jvm_seen(p->jvm_arg, proc, avma);
+	return r != -EAGAIN;
+}
+
 void processes_see(struct pipeline *p, u32 pid, const struct procman_process *proc)
 {
 	/* The key changes with the image and its mappings: a runtime may be loaded long after the
@@ -44,6 +57,8 @@ void processes_see(struct pipeline *p, u32 pid, const struct procman_process *pr
 	if (seen && *seen == what)
 		return;
 	if (proc && p->process_seen && !p->process_seen(p->arg, proc, p->runtimes))
+		what = 0;
+	if (proc && !tell_jvm(p, proc))
 		what = 0;
 	map_put(&p->batch->pids, pid, what);
 	if (proc) {

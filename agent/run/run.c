@@ -568,8 +568,9 @@ void run_metrics(struct run *r, struct str *out)
 	if (r->stats.heap.looks)
 		STATS(heap);
 	if (r->stats.alloc.probes.emulated_ns) {
-		metrics_of(out, "alloc", alloc_stat_fields, &r->stats.alloc.probes);
-		metrics_of(out, "alloc_ledger", pipeline_alloc_stat_fields, &r->stats.alloc);
+		metrics_stats(out, PREFIX "alloc", alloc_stat_fields, &r->stats.alloc.probes);
+		metrics_stats(out, PREFIX "alloc_ledger", pipeline_alloc_stat_fields,
+			      &r->stats.alloc);
 	}
 	METRIC("cpu_seconds_total", "CPU time of the agent, with that of its parser.",
 	       seconds_of(u.ru_utime) + seconds_of(u.ru_stime) +
