@@ -75,10 +75,12 @@ static void describe_heap(struct runtimes *r, const struct procman_process *p,
 {
 	struct runtime_heap_look look = {.until_ns = ~0ULL, .site = drop_site};
 	int e = runtimes_heap(r, p, &look);
-	char text[256];
+	char text[256], what[320];
 
-	if (runtimes_heap_say(r, p, e, &look, text, sizeof(text)))
-		line(arg, text);
+	if (!runtimes_heap_say(r, p, e, &look, text, sizeof(text)))
+		return;
+	snprintf(what, sizeof(what), "heap: %s", text);
+	line(arg, what);
 }
 
 void runtimes_describe(struct runtimes *r, const struct procman_process *p,

@@ -248,7 +248,7 @@ def check_says_none(culprit, tmp_path, path):
         assert f"({python.pid}): cpython: keeps no memory profile" in done.stderr
         assert not out.exists() or not list(samples(out))
         said = subprocess.run([culprit, "doctor", "-p", str(go.pid)], capture_output=True, text=True, timeout=60)
-        assert "go: no memory profile: the program does not use runtime.MemProfile" in said.stdout
+        assert "heap: go: no memory profile: the program does not use runtime.MemProfile" in said.stdout
     finally:
         for p in go, python:
             p.kill()

@@ -331,7 +331,7 @@ def test_doctor(culprit, python):
     assert said[0] == (f"python: CPython {major}.{minor}{threads}, offsets from {source}, thread state "
                        f"from {state}PyGILState_GetThisThreadState, interpreters from "
                        "PyInterpreterState_Head")
-    assert all(line.startswith(("python: missing: ", "traces: ")) for line in said[1:])
+    assert all(line.startswith(("python: missing: ", "traces: ", "heap: cpython: ")) for line in said[1:])
     jit = (3, 13) <= python.version < (3, 15) and python.asks(
         "getattr(sys, '_jit', None) and sys._jit.is_available()") == "True"
     assert any("JIT build" in line for line in said) == jit
