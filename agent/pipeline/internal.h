@@ -68,8 +68,8 @@ struct pipeline {
 
 /*
  * When to look again at processes that may end soon, after a look that began at look_ns: after a
- * tenth of the time since began_ns, 50 ms to 1 s, and so late that looks take at most one of `parts`
- * of the time.
+ * tenth of the time since began_ns, 50 ms to 1 s, and so late that looks take at most one of
+ * `parts` of the time.
  */
 u64 pipeline_next_look_ns(u64 began_ns, u64 look_ns, u64 parts);
 /*
