@@ -243,7 +243,7 @@ def test_bound_loop(culprit, tmp_path):
     objects, n_bytes, *_ = known.told["small_ones"]
     sums = got.of("small_ones")
     print(sums, objects, n_bytes, got.estimates["small_ones"])
-    assert got.estimates["small_ones"] == {"at least"}
+    assert "at least" in got.estimates["small_ones"]
     assert 0 < sums[SPACE] <= n_bytes
     assert "it allocated at least" in said
 
