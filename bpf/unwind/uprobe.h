@@ -23,8 +23,8 @@
 #endif
 
 /*
- * Replaces pc, which is in that code, by what the kernel keeps of the call. False: it keeps nothing.
- * A global function: the verifier checks it once.
+ * Replaces pc, which is in that code, by what the kernel keeps of the call. False: it keeps
+ * nothing. A global function: the verifier checks it once.
  */
 __noinline int uprobe_real_return(void)
 {
