@@ -19,6 +19,8 @@
 #define WIDE 4.0
 /* The part of a window in whose allocations unfreed objects are looked for. */
 #define UNFREED_PART 0.9
+/* Fewer windows with calls do not stand for a period. */
+#define FEW_WINDOWS 10
 
 static struct tally *tally_of(struct allocating *f, u32 owner)
 {
@@ -53,6 +55,7 @@ static void add_scaled(struct bounded *to, double bytes, const struct bounded *s
 	to->value += bytes * scale->value;
 	to->low += bytes * scale->low;
 	to->high += bytes * scale->high;
+	to->seen += bytes;
 }
 
 /* ---- windows ---- */
@@ -122,6 +125,7 @@ void alloc_report(struct pipeline *p, struct allocating *f, struct alloc_report 
 		r->threads.n ? (double)r->threads.data[0].walks_ns / 1e6 : 0);
 	f->covered_ns += r->stands_ns;
 	f->probed_ns += r->end_ns - r->begin_ns;
+	f->n_hit += r->threads.n > 0;
 	f->until_ns = MAX(f->until_ns, r->end_ns);
 	for (size_t i = 0; i < f->waiting.n; i++) {
 		struct waiting w = f->waiting.data[i];
@@ -227,25 +231,41 @@ static double remainder_scale(const struct alloc *a, const struct allocating *f,
 	return 1 + (double)(end - f->until_ns) / (double)f->covered_ns;
 }
 
-/* What is told of a value that is known to within bounds. */
-static double told_value(const struct bounded *b)
+/*
+ * Few windows cannot stand for the time between them: a program that allocates in bursts may have
+ * most of them elsewhere. Then only what was seen is told.
+ */
+static bool has_few(const struct allocating *f)
 {
-	return b->high > WIDE * b->low ? b->low : b->value;
+	return f->n_hit < FEW_WINDOWS;
 }
 
-static const char *estimate_of(const struct bounded *b, bool sampled)
+static bool is_bound(const struct allocating *f, const struct bounded *b)
 {
-	return b->high > WIDE * b->low ? "at least"
-	       : b->value > 0	       ? "windows"
-	       : sampled	       ? "sampled"
-				       : "exact";
+	return b->value > 0 && (has_few(f) || b->high > WIDE * b->low);
+}
+
+/* What is told of a value that is known to within bounds. */
+static double told_value(const struct allocating *f, const struct bounded *b)
+{
+	if (!is_bound(f, b))
+		return b->value;
+	return has_few(f) ? b->seen : b->low;
+}
+
+static const char *estimate_of(const struct allocating *f, const struct bounded *b, bool sampled)
+{
+	return is_bound(f, b) ? "at least"
+	       : b->value > 0 ? "windows"
+	       : sampled      ? "sampled"
+			      : "exact";
 }
 
 static void count_tally(struct pipeline *p, const struct allocating *f, const struct tally *t,
 			double rest, u64 time_ns)
 {
 	const struct alloc *a = p->alloc;
-	double bytes = told_value(&t->windows);
+	double bytes = told_value(f, &t->windows);
 	double share = t->windows.value > 0 ? bytes / t->windows.value : 1;
 	struct counted c = {
 		.source = a->source,
@@ -253,7 +273,7 @@ static void count_tally(struct pipeline *p, const struct allocating *f, const st
 		.samples = t->samples,
 		.value = t->space + bytes * rest,
 		.second = t->objects + t->windows_objects * share * rest,
-		.estimate = estimate_of(&t->windows, t->sampled),
+		.estimate = estimate_of(f, &t->windows, t->sampled),
 	};
 
 	if (t->samples)
@@ -264,8 +284,9 @@ static void count_tally(struct pipeline *p, const struct allocating *f, const st
 		.source = a->unfreed_source,
 		.owner = t->owner,
 		.samples = t->unfreed_samples,
-		.value = told_value(&t->unfreed) * (f->windowed ? rest : 1),
-		.estimate = f->windowed ? estimate_of(&t->unfreed, true) : "sampled",
+		.value = (f->windowed ? told_value(f, &t->unfreed) : t->unfreed.value) *
+			 (f->windowed ? rest : 1),
+		.estimate = f->windowed ? estimate_of(f, &t->unfreed, true) : "sampled",
 	};
 	count(p, f, &c, time_ns);
 }
@@ -282,7 +303,7 @@ void alloc_count_unfreed(struct pipeline *p, struct allocating *f, u64 end_ns)
 
 		if (o->image == f->image && !o->window && o->time_ns >= begin_ns &&
 		    o->time_ns <= watched)
-			add_unfreed(f, o->owner, o->bytes, &(struct bounded){keep, keep, keep});
+			add_unfreed(f, o->owner, o->bytes, &(struct bounded){keep, keep, keep, 0});
 	}
 }
 
@@ -325,9 +346,10 @@ static void tell(struct alloc *a, const struct allocating *f)
 	if (a->stats.n_told == PIPELINE_ALLOC_TOLD || !f->tallies.n)
 		return;
 	vec_foreach (&f->tallies, tally) {
-		told += tally->space + told_value(&tally->windows);
-		sum.low += tally->space + tally->windows.low;
-		sum.high += tally->space + tally->windows.high;
+		told += tally->space + told_value(f, &tally->windows);
+		sum.low += tally->space + (has_few(f) ? tally->windows.seen : tally->windows.low);
+		sum.high +=
+			tally->space + (f->windowed && has_few(f) ? HUGE_VAL : tally->windows.high);
 	}
 	t = &a->stats.told[a->stats.n_told++];
 	*t = (struct pipeline_alloc_told){
@@ -342,7 +364,7 @@ static void tell(struct alloc *a, const struct allocating *f)
 
 void alloc_count_process(struct pipeline *p, struct allocating *f, u64 time_ns)
 {
-	double rest = remainder_scale(p->alloc, f, time_ns);
+	double rest = has_few(f) ? 1 : remainder_scale(p->alloc, f, time_ns);
 
 	if (f->always && !f->ended)
 		alloc_count_unfreed(p, f, time_ns);
@@ -354,4 +376,5 @@ void alloc_count_process(struct pipeline *p, struct allocating *f, u64 time_ns)
 	vec_clear(&f->tallies);
 	map_clear(&f->by_owner);
 	f->covered_ns = f->probed_ns = 0;
+	f->n_hit = 0;
 }

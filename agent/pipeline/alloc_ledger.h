@@ -10,6 +10,7 @@
 
 struct bounded { /* a value, and between which bounds it is; HUGE_VAL: unknown */
 	double value, low, high;
+	double seen; /* not scaled */
 };
 
 /* What is counted of an owner in a process and period. Bytes and objects are those of all calls
@@ -56,6 +57,7 @@ struct allocating { /* a process image */
 	struct alloc_report reports[KEPT_REPORTS]; /* the last ones, for walks that end late */
 	u32 n_reports;
 	u64 covered_ns, probed_ns; /* in this period: for which windows stand, and their own time */
+	u32 n_hit;		   /* windows in which it called its allocator */
 	u64 until_ns;		   /* until which windows stand */
 	u64 end_ns;		   /* of the process, or 0 */
 };
