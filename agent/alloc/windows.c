@@ -26,7 +26,7 @@
 #include "base/log.h"
 
 /* Time of the budget that may be saved, and with which a process begins. */
-#define CREDIT_MAX_S 5.0
+#define CREDIT_MAX_S 0.5
 #define TICK_MAX_NS 200000000ULL
 #define TICK_MIN_NS 10000000ULL
 /* Of the time left until the credit is used up, the next tick is after this part. */

@@ -146,7 +146,7 @@ def test_gaps_are_no_zeros(past):
 def test_values_that_add_up_have_a_rate(past):
     for i in range(N):
         past.push(i, {("leak", "main"): 1000 * STEP}, kind="unfreed_space")
-    answer = past.growth(type="unfreed_space:unfreed_space:bytes:unfreed_space:bytes")
+    answer = past.growth(type="memory:unfreed_space:bytes:unfreed_space:bytes")
     if answer["adds"] != "over_time":
         pytest.fail("unfreed memory of a period is no state")
     assert 990 < answer["all"]["slope"] < 1010 and answer["all"]["low"] > 0
