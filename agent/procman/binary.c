@@ -333,7 +333,8 @@ int binaries_find(struct binaries *t, u32 pid, const struct proc_mapping *m, u64
 	u64 hash = inode_hash(m->dev_major, m->dev_minor, m->inode), *first;
 	struct binary *b;
 
-	if (!strcmp(m->path, "[vsyscall]"))
+	/* Walks find out from the kernel where the thread is that runs its code for uprobes. */
+	if (!strcmp(m->path, "[vsyscall]") || !strcmp(m->path, "[uprobes]"))
 		return -ENOENT;
 	/* 32-bit processes have another vDSO, below 4 GiB. */
 	if (!m->inode && !strcmp(m->path, "[vdso]") && t->vdso && m->start > UINT32_MAX &&

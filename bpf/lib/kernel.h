@@ -140,6 +140,8 @@ struct return_instance {
 
 struct uprobe_task {
 	struct return_instance *return_instances;
+	unsigned long vaddr;	 /* of the instruction that is stepped */
+	unsigned long xol_vaddr; /* of its copy, which is run instead; 0: there is none */
 };
 
 struct task_struct {

@@ -4,6 +4,7 @@
 import json
 import math
 import os
+import platform
 import re
 import shutil
 import signal
@@ -13,6 +14,7 @@ import urllib.error
 
 import pytest
 
+from host import wait_for
 from pprof import samples
 from recorder import start_record
 from test_procman import TOOLS
@@ -21,9 +23,9 @@ from truth import TOP, find_file
 
 KNOWN = os.path.join(TOOLS, "known_allocs")
 SOURCE = os.path.join(TOP, "tests/tools/known_allocs.c")
-# Columns of the file.
 # So that calls at low rates fit into it on any machine.
 EXACT = ("--budget", 20)
+# Columns of the file.
 SAMPLES, SPACE, OBJECTS, LIVE_SPACE, LIVE_OBJECTS, UNFREED = range(6)
 
 
@@ -316,6 +318,41 @@ def test_stacks_under_returns(culprit, tmp_path):
     whole = sum(s.values[0] for s in got if "grows" in s.functions and "_start" in s.functions)
     print(inner, whole)
     assert inner > 50 and whole > inner * 0.98
+
+
+STEPPED = r"""
+__asm__(".globl stepped\n.type stepped, @function\nstepped:\n.cfi_startproc\ntest %rdi, %rdi\nret\n.cfi_endproc\n.size stepped, .-stepped");
+void stepped(long);
+volatile long n;
+__attribute__((noinline)) static long calls(void) { for (;;) stepped(n++); return n; }
+int main(void) { return (int)calls(); }
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or not shutil.which("bpftrace"), reason="needs bpftrace, and an instruction of x86-64")
+def test_stacks_of_stepped_instructions(culprit, tmp_path):
+    """A probe on an instruction that the kernel cannot emulate: a copy of it runs elsewhere, and stacks show the original."""
+    (tmp_path / "stepped.c").write_text(STEPPED)
+    program = str(tmp_path / "stepped")
+    subprocess.run(["gcc", "-O1", "-g", "-fomit-frame-pointer", "-o", program, tmp_path / "stepped.c"], check=True)
+    with subprocess.Popen([program]) as process:
+        prober = subprocess.Popen(["bpftrace", "-p", str(process.pid), "-e", f"uprobe:{program}:stepped {{ @ = count(); }}"],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: "[uprobes]" in open(f"/proc/{process.pid}/maps", encoding="utf-8").read(), "the probe")
+            subprocess.run([culprit, "record", "-F", "997", "-d", "2", "-p", str(process.pid), "-o", tmp_path / "out.pb.gz"],
+                           timeout=60, check=True)
+        finally:
+            prober.terminate()
+            prober.wait()
+            process.kill()
+    got = list(samples(tmp_path / "out.pb.gz"))
+    at_all = sum(s.values[0] for s in got)
+    whole = sum(s.values[0] for s in got if {"calls", "main", "_start"} <= set(s.functions))
+    inner = sum(s.values[0] for s in got if {"stepped", "calls"} <= set(s.functions))
+    print(at_all, whole, inner)
+    assert inner > 50 and whole > at_all * 0.98
+    assert not any(f.startswith("[uprobes]") for s in got for f in s.functions)
 
 
 @pytest.mark.slow
