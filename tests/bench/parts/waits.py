@@ -15,6 +15,7 @@ import time
 
 from .bpf import EmptyProgram
 from .common import BpfStats, CPUS, CULPRIT, RUNS, TOP, fdinfo, note, programs_of, start_record
+from .observers import by_turns, culprit, peer, that_run
 from folded import by_comm, parse_folded
 from host import Host, wait_for
 
@@ -114,39 +115,6 @@ def switches():
 
 # ---- programs with and without ----
 
-@contextlib.contextmanager
-def culprit(*args):
-    with tempfile.TemporaryDirectory() as d:
-        p = start_record(f"{d}/o.folded", "-q", "-d", 600, *args)
-        try:
-            wait_for(lambda: p.poll() is not None or any("prog_id" in i for i in fdinfo(p.pid)), "culprit record")
-            time.sleep(2)
-            assert p.poll() is None, p.stderr.read()
-            yield
-        finally:
-            p.send_signal(signal.SIGINT)
-            p.communicate()
-
-
-@contextlib.contextmanager
-def peer(*command, seconds=3):
-    with tempfile.TemporaryFile() as out:
-        p = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-        try:
-            time.sleep(seconds)
-            if p.poll() is not None:
-                out.seek(0)
-                raise OSError(out.read().decode(errors="replace").strip().splitlines()[-1])
-            yield
-        finally:
-            p.send_signal(signal.SIGINT)
-            try:
-                p.wait(30)
-            except subprocess.TimeoutExpired:
-                p.kill()
-                p.wait()
-
-
 def observers():
     """{name: context}. Those that do not run here are left out, with the reason."""
     all_of = {
@@ -155,32 +123,7 @@ def observers():
         "offcputime (libbpf-tools)": lambda: peer("offcputime", "600"),
         "offcputime-bpfcc": lambda: peer("offcputime-bpfcc", "-f", "600", seconds=10),
     }
-    works = {"nothing": contextlib.nullcontext}
-    for name, context in all_of.items():
-        try:
-            with context():
-                works[name] = context
-        except (OSError, AssertionError) as e:
-            print(f"waits: {name} does not run here: {str(e).strip() or type(e).__name__}")
-    return works
-
-
-def by_turns(what, unit, works, run):
-    """`run` returns {figure: value}, higher is better. Each observer in turn, RUNS rounds; the ratio is to the same round
-    without any."""
-    rounds = []
-    for _ in range(RUNS):
-        rounds.append({})
-        for name, context in works.items():
-            with context():
-                rounds[-1][name] = run()
-    for figure in rounds[0]["nothing"]:
-        note(f"{what}, {figure}", statistics.median(r["nothing"][figure] for r in rounds), unit)
-        for name in works:
-            if name != "nothing":
-                ratios = [r[name][figure] / r["nothing"][figure] for r in rounds]
-                note(f"{what}, {figure}: {name}", statistics.median(ratios), "×",
-                     f"{min(ratios):.3f} to {max(ratios):.3f}", 0.97 if name.startswith("culprit") else None)
+    return that_run("waits", all_of)
 
 
 def pipe(*prefix):
