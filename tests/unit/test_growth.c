@@ -155,7 +155,7 @@ Test(growth, coverage_of_the_interval)
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		double c = coverage(cases[i].n, cases[i].correlation);
 
-		cr_log_warn("n %u, correlation %.1f: %.3f", cases[i].n, cases[i].correlation, c);
+		cr_log_info("n %u, correlation %.1f: %.3f", cases[i].n, cases[i].correlation, c);
 		cr_assert(c >= cases[i].low && c <= cases[i].high, "n %u, correlation %.1f: %.3f",
 			  cases[i].n, cases[i].correlation, c);
 	}
