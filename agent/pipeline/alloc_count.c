@@ -156,27 +156,6 @@ void alloc_wait(struct pipeline *p, struct allocating *f, const struct waiting *
 
 /* ---- periods ---- */
 
-static u32 estimate_attribute(struct pipeline *p, u32 pid, const char *estimate)
-{
-	struct context_label label = {.name = "estimate", .value = estimate};
-	u64 id = hash_bytes(estimate, strlen(estimate));
-	bool partial;
-
-	if (batch_add_attributes(p->batch, pid, id, &label, 1, false) < 0)
-		log_warn_rarely("out of memory: samples lack their attributes");
-	return batch_attributes(p->batch, pid, id, &partial);
-}
-
-static void count_stack(struct pipeline_counts *c, const struct pipeline_stack *user,
-			const struct pipeline_entry *e)
-{
-	c->samples += e->count;
-	if (!e->key.user_stack)
-		return;
-	c->user_samples += e->count;
-	c->truncated += !user || user->stop != STOP_COMPLETE ? e->count : 0;
-}
-
 struct counted {
 	u32 source, owner;
 	u64 samples;
@@ -190,34 +169,21 @@ static void count(struct pipeline *p, const struct allocating *f, const struct c
 	struct alloc *a = p->alloc;
 	static const struct owner none = {};
 	const struct owner *o = c->owner == OWNER_UNKNOWN ? &none : &a->owners.all.data[c->owner];
-	struct pipeline_counts *counts = &p->batch->counts[c->source];
 	struct pipeline_entry e = {
 		.key = {.pid = f->pid,
 			.image = f->image,
 			.kernel_stack = owners_stack(p, &a->owners, o->kernel_stack),
 			.user_stack = owners_stack(p, &a->owners, o->user_stack),
 			.source = c->source,
-			.event_attributes = estimate_attribute(p, f->pid, c->estimate)},
+			.event_attributes =
+				batch_attribute(p->batch, f->pid, "estimate", c->estimate)},
 		.count = c->samples,
 		.value = llround(c->value),
 		.bytes = llround(c->second),
 		.first_ns = time_ns,
 	};
-	u32 index;
 
-	memcpy(e.key.comm, f->comm, sizeof(e.key.comm));
-	memcpy(e.key.thread_name, f->comm, sizeof(e.key.thread_name));
-	if (batch_count(p->batch, &e, &index) < 0) {
-		counts->lost++;
-		p->no_room[a->source]++;
-		log_warn_rarely("samples are lost: one period has reached its memory limit");
-		return;
-	}
-	count_stack(counts, pipeline_stack(p->batch, e.key.user_stack), &e);
-	if (p->keep_times && !batch_is_full(p->batch) &&
-	    vec_push(&p->batch->events, (struct pipeline_event){time_ns, e.value, e.bytes, index,
-								(u32)MIN(e.count - 1, ~0U)}) < 0)
-		log_warn_rarely("out of memory: a sample's time is lost");
+	(void)batch_count_state(p, &e, f->comm, a->source);
 }
 
 /* Windows stand for the time until they close; what passed since is as they were. */

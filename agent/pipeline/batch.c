@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "base/vocab.h"
 
@@ -297,6 +298,50 @@ int batch_count(struct pipeline_batch *b, const struct pipeline_entry *e, u32 *r
 	if (r == 0)
 		*ret_index = (u32)b->entries.n - 1;
 	return r;
+}
+
+u32 batch_attribute(struct pipeline_batch *b, u32 pid, const char *name, const char *value)
+{
+	struct context_label label = {.name = name, .value = value};
+	u64 id = hash_bytes(value, strlen(value));
+	bool partial;
+
+	if (batch_add_attributes(b, pid, id, &label, 1, false) < 0)
+		log_warn_rarely("out of memory: samples lack their attributes");
+	return batch_attributes(b, pid, id, &partial);
+}
+
+static void count_stack(struct pipeline_batch *b, const struct pipeline_entry *e)
+{
+	struct pipeline_counts *c = &b->counts[e->key.source];
+	const struct pipeline_stack *user = pipeline_stack(b, e->key.user_stack);
+
+	if (!e->key.user_stack)
+		return;
+	c->user_samples += e->count;
+	c->truncated += !user || user->stop != STOP_COMPLETE ? e->count : 0;
+}
+
+bool batch_count_state(struct pipeline *p, struct pipeline_entry *e, const char *comm, u32 sampled)
+{
+	struct pipeline_batch *b = p->batch;
+	u32 index;
+
+	memcpy(e->key.comm, comm, sizeof(e->key.comm));
+	memcpy(e->key.thread_name, comm, sizeof(e->key.thread_name));
+	if (batch_count(b, e, &index) < 0) {
+		b->counts[e->key.source].lost++;
+		p->no_room[sampled]++;
+		log_warn_rarely("samples are lost: one period has reached its memory limit");
+		return false;
+	}
+	b->counts[e->key.source].samples += e->count;
+	count_stack(b, e);
+	if (p->keep_times && !batch_is_full(b) &&
+	    vec_push(&b->events, (struct pipeline_event){e->first_ns, e->value, e->bytes, index,
+							 (u32)MIN(e->count - 1, ~0U)}) < 0)
+		log_warn_rarely("out of memory: a sample's time is lost");
+	return true;
 }
 
 int batch_copy_entry(struct pipeline_batch *to, struct procman *procman,

@@ -32,6 +32,14 @@ int batch_copy_attributes(struct pipeline_batch *to, const struct pipeline_batch
 u32 batch_attributes(const struct pipeline_batch *b, u32 pid, u64 id, bool *ret_partial);
 /* Adds e->count and the values to the entry with the same key, and returns its index. */
 int batch_count(struct pipeline_batch *b, const struct pipeline_entry *e, u32 *ret_index);
+/* Adds a set of one attribute of a process's event, and returns its index; 0: out of memory. */
+u32 batch_attribute(struct pipeline_batch *b, u32 pid, const char *name, const char *value);
+/*
+ * Adds what a process has at the end of a period: the entry with its event, as of e->first_ns, and
+ * its stack to the counts of its source. False: there is no room, which is counted for `sampled`,
+ * the source that the entry comes from.
+ */
+bool batch_count_state(struct pipeline *p, struct pipeline_entry *e, const char *comm, u32 sampled);
 /* Adds an entry of another batch with what it refers to. As batch_count() and batch_add_stack(). */
 int batch_copy_entry(struct pipeline_batch *to, struct procman *procman,
 		     const struct pipeline_batch *from, const struct pipeline_entry *e,

@@ -402,26 +402,11 @@ static void count_part(struct pipeline *p, const struct heaped *f, const struct 
 		.bytes = bytes,
 		.first_ns = of->time_ns,
 	};
-	u32 index;
 
 	if (!objects && !bytes)
 		return;
-	memcpy(e.key.comm, f->comm, sizeof(e.key.comm));
-	memcpy(e.key.thread_name, f->comm, sizeof(e.key.thread_name));
-	if (batch_count(p->batch, &e, &index) < 0) {
-		counts->lost++;
-		p->no_room[p->heaps->source]++;
-		log_warn_rarely("samples are lost: one period has reached its memory limit");
-		return;
-	}
-	counts->samples++;
-	counts->user_samples++;
-	counts->truncated += of->is_cut;
-	counts->stops[of->is_cut ? STOP_TOO_DEEP : STOP_COMPLETE]++;
-	if (p->keep_times && !batch_is_full(p->batch) &&
-	    vec_push(&p->batch->events,
-		     (struct pipeline_event){of->time_ns, objects, bytes, index, 0}) < 0)
-		log_warn_rarely("out of memory: a sample's time is lost");
+	if (batch_count_state(p, &e, f->comm, p->heaps->source))
+		counts->stops[of->is_cut ? STOP_TOO_DEEP : STOP_COMPLETE]++;
 }
 
 static void count_site(struct pipeline *p, struct heaped *f, const struct held *s, bool live,

@@ -236,63 +236,27 @@ static const char *const kind_names[RESIDENT_KINDS] = {
 	[RESIDENT_SHARED] = "shared",
 };
 
-/* The set of attributes that has the kind. */
-static u32 kind_attribute(struct pipeline *p, u32 pid, u32 kind)
-{
-	struct context_label label = {.name = "memory", .value = kind_names[kind]};
-	u64 id = hash_bytes(label.value, strlen(label.value));
-	bool partial;
-
-	if (batch_add_attributes(p->batch, pid, id, &label, 1, false) < 0)
-		log_warn_rarely("out of memory: samples lack their attributes");
-	return batch_attributes(p->batch, pid, id, &partial);
-}
-
-/* Of the memory, not of the faults that were walked in the period. */
-static void count_stack(struct pipeline_counts *c, const struct pipeline_stack *user,
-			const struct pipeline_entry *e)
-{
-	if (!e->key.user_stack)
-		return;
-	c->user_samples += e->count;
-	c->truncated += !user || user->stop != STOP_COMPLETE ? e->count : 0;
-}
-
 static void count_held(struct pipeline *p, const struct followed *f, const struct held *h,
 		       u64 time_ns)
 {
 	struct resident *r = p->resident;
 	const struct owner none = {},
 			   *o = h->owner ? &r->owners.all.data[h->owner - OWNER_FIRST] : &none;
-	struct pipeline_counts *counts = &p->batch->counts[r->source];
 	struct pipeline_entry e = {
 		.key = {.pid = f->pid,
 			.image = f->image,
 			.kernel_stack = owners_stack(p, &r->owners, o->kernel_stack),
 			.user_stack = owners_stack(p, &r->owners, o->user_stack),
 			.source = r->source,
-			.event_attributes = kind_attribute(p, f->pid, h->kind),
+			.event_attributes =
+				batch_attribute(p->batch, f->pid, "memory", kind_names[h->kind]),
 			.object = {.kind = WAIT_OBJECT_PAGES, .port = h->note}},
 		.count = MAX(h->pages, 1ULL),
 		.value = (s64)h->bytes,
 		.first_ns = time_ns,
 	};
-	u32 index;
 
-	memcpy(e.key.comm, f->comm, sizeof(e.key.comm));
-	memcpy(e.key.thread_name, f->comm, sizeof(e.key.thread_name));
-	if (batch_count(p->batch, &e, &index) < 0) {
-		counts->lost++;
-		p->no_room[r->source]++;
-		log_warn_rarely("samples are lost: one period has reached its memory limit");
-		return;
-	}
-	counts->samples += e.count;
-	count_stack(counts, pipeline_stack(p->batch, e.key.user_stack), &e);
-	if (p->keep_times && !batch_is_full(p->batch) &&
-	    vec_push(&p->batch->events, (struct pipeline_event){time_ns, e.value, 0, index,
-								(u32)MIN(e.count - 1, ~0U)}) < 0)
-		log_warn_rarely("out of memory: a sample's time is lost");
+	(void)batch_count_state(p, &e, f->comm, r->source);
 }
 
 static bool has_raw(const struct pipeline *p, const struct followed *f)
