@@ -418,11 +418,13 @@ int recorder_create(struct capture *c, u64 hz, struct diag *reterr_diag, struct 
 	r->capture = c;
 	r->hz = hz;
 	r->resources = profile_create();
-	e = r->resources ? start_symbolizer(r) : -ENOMEM;
-	if (e == 0)
-		e = history_init(&r->history, c->options.max_bytes, c->options.window_ns);
+	e = r->resources ? history_init(&r->history, c->options.max_bytes, c->options.window_ns)
+			 : -ENOMEM;
 	if (e == 0)
 		e = start_pipeline(r, hz, reterr_diag);
+	/* Last: so the names of the kernel include those of the programs above. */
+	if (e == 0)
+		e = start_symbolizer(r);
 	if (e < 0) {
 		recorder_destroy(r);
 		return e;

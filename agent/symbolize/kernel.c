@@ -23,8 +23,7 @@
 struct kernel_names {
 	struct kernel_names_options options;
 	struct kallsyms *kernel; /* owned: the kernel's own symbols */
-	/* owned; NULL: not read yet. Symbols of loaded code at read_ns */
-	struct kallsyms *now;
+	struct kallsyms *now;	 /* owned: symbols of loaded code at read_ns */
 	struct kallsyms *before; /* owned; NULL: as `now`. Symbols at the start of the batch */
 	struct map modules;	 /* hash of the name → address, at the start of the batch */
 	struct map modules_read; /* the same at read_ns */
@@ -32,7 +31,7 @@ struct kernel_names {
 	bool changed;		 /* since `now` was read */
 	bool was_current;	 /* `now` was valid at the start of the period of the batch */
 	bool can_list;		 /* BPF programs can be listed */
-	u64 read_ns, took_ns;
+	u64 read_ns, took_ns;	 /* 0: read only with the kernel's own */
 };
 
 /* ---- what is loaded ---- */
@@ -87,7 +86,7 @@ void kernel_names_begin(struct kernel_names *k)
 
 	kallsyms_destroy(k->before);
 	k->before = NULL;
-	k->was_current = k->now && !k->changed && k->can_list;
+	k->was_current = !k->changed && k->can_list;
 	k->can_list = k->options.programs(&programs) == 0;
 	k->changed |= !k->can_list || programs != k->programs;
 	k->programs = programs;
@@ -102,7 +101,7 @@ static bool may_read(const struct kernel_names *k)
 {
 	u64 rest = k->changed && k->can_list ? REST_CHANGED : REST_UNNAMED;
 
-	return !k->now || k->options.read_always ||
+	return !k->read_ns || k->options.read_always ||
 	       clock_ns(CLOCK_MONOTONIC) > k->read_ns + rest * k->took_ns;
 }
 
@@ -119,7 +118,7 @@ static int read_loaded(struct kernel_names *k)
 {
 	u64 begin = clock_ns(CLOCK_MONOTONIC);
 	struct kallsyms *fresh = NULL;
-	int r = kallsyms_open_part(k->options.kallsyms, KALLSYMS_LOADED, &fresh);
+	int r = kallsyms_open_parts(k->options.kallsyms, NULL, &fresh);
 
 	k->read_ns = clock_ns(CLOCK_MONOTONIC);
 	k->took_ns = k->read_ns - begin;
@@ -149,7 +148,7 @@ static int look_up_loaded(const struct kernel_names *k, u64 address, const char 
 			  const char **ret_module)
 {
 	const char *name, *module, *old_name, *old_module;
-	int r = k->now ? kallsyms_lookup(k->now, address, &name, &module) : -ENOENT;
+	int r = kallsyms_lookup(k->now, address, &name, &module);
 	int old = k->before ? kallsyms_lookup(k->before, address, &old_name, &old_module) : -ENOENT;
 
 	if (r < 0 && old < 0)
@@ -170,7 +169,7 @@ int kernel_names_lookup(struct kernel_names *k, u64 address, const char **ret_na
 
 	if (r == 0)
 		return 0;
-	r = k->changed || !k->now ? -ENOENT : look_up_loaded(k, address, ret_name, ret_module);
+	r = k->changed ? -ENOENT : look_up_loaded(k, address, ret_name, ret_module);
 	if (r == 0)
 		return 0;
 	if (may_read(k) && read_loaded(k) == -ENOMEM)
@@ -194,7 +193,11 @@ int kernel_names_create(const struct kernel_names_options *o, struct kernel_name
 		k->options.modules = "/proc/modules";
 	if (!k->options.programs)
 		k->options.programs = hash_programs;
-	r = kallsyms_open_part(k->options.kallsyms, KALLSYMS_KERNEL, &k->kernel);
+	/* This reading does not count for the pause: the agent may load its programs after it. */
+	k->can_list = k->options.programs(&k->programs) == 0;
+	if (read_modules(k->options.modules, &k->modules_read) < 0)
+		map_clear(&k->modules_read);
+	r = kallsyms_open_parts(k->options.kallsyms, &k->kernel, &k->now);
 	if (r < 0)
 		return r;
 	*ret = take_ptr(k);

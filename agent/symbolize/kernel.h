@@ -2,12 +2,12 @@
 /*
  * Names kernel addresses while modules and BPF programs come and go.
  *
- * The kernel's own symbols are read once. Symbols of loaded code are read when an address outside
- * of the kernel was sampled and code was loaded or unloaded since the last reading (/proc/modules,
- * ids of BPF programs), or the address has no name; that takes 0.1 % to 1 % of the time at most. A
- * name that may belong to unloaded code is never returned: an address whose name changed during a
- * batch has none, nor does a BPF program's if programs have changed and it is too early for another
- * reading.
+ * The kernel's own symbols are read once, with those of the code that is loaded by then. Symbols of
+ * loaded code are read again when an address outside of the kernel was sampled and code was loaded
+ * or unloaded since the last reading (/proc/modules, ids of BPF programs), or the address has no
+ * name; that takes 0.1 % to 1 % of the time at most. A name that may belong to unloaded code is
+ * never returned: an address whose name changed during a batch has none, nor does a BPF program's
+ * if programs have changed and it is too early for another reading.
  */
 #pragma once
 

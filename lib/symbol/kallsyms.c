@@ -54,6 +54,12 @@ struct line {
 };
 typedef vec(struct line) line_vec;
 
+/* Symbols that are being read. */
+struct part {
+	struct kallsyms *k;
+	line_vec lines;
+};
+
 DEFINE_CLEANUP(kallsyms, struct kallsyms *, kallsyms_destroy)
 #define _cleanup_kallsyms_ _cleanup_(kallsyms)
 
@@ -104,11 +110,11 @@ static u32 name_cost(const char *name, char type)
 }
 
 /* Lines of modules and BPF programs end in [MODULE]. */
-static bool is_in_part(enum kallsyms_part part, const char *text, size_t n)
+static bool is_loaded(const char *text, size_t n)
 {
 	while (n && (text[n - 1] == '\n' || text[n - 1] == ' '))
 		n--;
-	return part == KALLSYMS_ALL || (part == KALLSYMS_LOADED) == (n && text[n - 1] == ']');
+	return n && text[n - 1] == ']';
 }
 
 /* 1 = a line, 0 = not one that counts, -EBADMSG = not one of this format. */
@@ -151,7 +157,8 @@ static void log_line(FILE *f, u32 number)
 	log_damage(fileno(f), text);
 }
 
-static int read_lines(struct kallsyms *k, FILE *f, enum kallsyms_part part, line_vec *lines)
+/* Reads the lines of the kernel into `kernel`, and those of loaded code into `loaded`. */
+static int read_lines(FILE *f, struct part *kernel, struct part *loaded)
 {
 	_cleanup_free_ char *text = NULL;
 	bool any = false, address = false, told = false;
@@ -159,14 +166,15 @@ static int read_lines(struct kallsyms *k, FILE *f, enum kallsyms_part part, line
 	size_t cap = 0;
 	ssize_t n;
 
-	while (lines->n < MAX_SYMBOLS && (n = getline(&text, &cap, f)) >= 0) {
+	while (number < MAX_SYMBOLS && (n = getline(&text, &cap, f)) >= 0) {
+		struct part *to = is_loaded(text, (size_t)n) ? loaded : kernel;
 		struct line l;
 		int r;
 
 		number++;
-		if (!is_in_part(part, text, (size_t)n))
+		if (!to)
 			continue;
-		r = parse_line(k, text, &l);
+		r = parse_line(to->k, text, &l);
 		if (r == -EBADMSG) {
 			if (!told)
 				log_line(f, number);
@@ -179,7 +187,7 @@ static int read_lines(struct kallsyms *k, FILE *f, enum kallsyms_part part, line
 			continue;
 		any = true;
 		address |= l.address != 0;
-		if (l.address && vec_push(lines, l) < 0)
+		if (l.address && vec_push(&to->lines, l) < 0)
 			return -ENOMEM;
 	}
 	if (ferror(f))
@@ -187,7 +195,7 @@ static int read_lines(struct kallsyms *k, FILE *f, enum kallsyms_part part, line
 	/* kptr_restrict, or a reader without CAP_SYSLOG: every address reads 0. */
 	if (any && !address)
 		return -EPERM;
-	return any || part == KALLSYMS_LOADED ? 0 : -ENODATA;
+	return any || !kernel ? 0 : -ENODATA;
 }
 
 static int compare_lines(const void *pa, const void *pb)
@@ -264,30 +272,60 @@ static int build_segments(struct kallsyms *k, line_vec *lines)
 	return 0;
 }
 
-int kallsyms_open_part(const char *path, enum kallsyms_part part, struct kallsyms **ret)
+static int part_init(struct part *p)
 {
-	_cleanup_kallsyms_ struct kallsyms *k = calloc(1, sizeof(*k));
+	p->k = calloc(1, sizeof(*p->k));
+	return p->k ? strtab_init(&p->k->pool) : -ENOMEM;
+}
+
+static void part_deinit(struct part *p)
+{
+	kallsyms_destroy(p->k);
+	vec_deinit(&p->lines);
+}
+#define _cleanup_part_ __attribute__((cleanup(part_deinit)))
+
+int kallsyms_open_parts(const char *path, struct kallsyms **ret_kernel,
+			struct kallsyms **ret_loaded)
+{
 	_cleanup_fclose_ FILE *f = fopen(path, "re");
-	line_vec lines = {};
+	_cleanup_part_ struct part kernel = {}, loaded = {};
 	int r;
 
 	if (!f)
 		return -errno;
-	if (!k || strtab_init(&k->pool) < 0)
+	if ((ret_kernel && part_init(&kernel) < 0) || part_init(&loaded) < 0)
 		return -ENOMEM;
-	r = read_lines(k, f, part, &lines);
+	r = read_lines(f, ret_kernel ? &kernel : NULL, &loaded);
+	if (r == 0 && ret_kernel)
+		r = build_segments(kernel.k, &kernel.lines);
 	if (r == 0)
-		r = build_segments(k, &lines);
-	vec_deinit(&lines);
+		r = build_segments(loaded.k, &loaded.lines);
 	if (r < 0)
 		return r;
-	*ret = take_ptr(k);
+	if (ret_kernel)
+		*ret_kernel = take_ptr(kernel.k);
+	*ret_loaded = take_ptr(loaded.k);
 	return 0;
 }
 
 int kallsyms_open(const char *path, struct kallsyms **ret)
 {
-	return kallsyms_open_part(path, KALLSYMS_ALL, ret);
+	_cleanup_fclose_ FILE *f = fopen(path, "re");
+	_cleanup_part_ struct part all = {};
+	int r;
+
+	if (!f)
+		return -errno;
+	if (part_init(&all) < 0)
+		return -ENOMEM;
+	r = read_lines(f, &all, &all);
+	if (r == 0)
+		r = build_segments(all.k, &all.lines);
+	if (r < 0)
+		return r;
+	*ret = take_ptr(all.k);
+	return 0;
 }
 
 int kallsyms_lookup(const struct kallsyms *k, u64 address, const char **ret_name,

@@ -84,12 +84,14 @@ char *symbol_demangle(const char *name);
 
 /* /proc/kallsyms with modules and BPF programs, or a file of the same format. */
 struct kallsyms;
-/* Symbols of the kernel never change; those of modules and BPF programs do. */
-enum kallsyms_part { KALLSYMS_ALL, KALLSYMS_KERNEL, KALLSYMS_LOADED };
 /* -EPERM: the file shows no addresses; other errors of reading it. */
 int kallsyms_open(const char *path, struct kallsyms **ret);
-/* Succeeds without any symbol for KALLSYMS_LOADED. */
-int kallsyms_open_part(const char *path, enum kallsyms_part part, struct kallsyms **ret);
+/*
+ * The kernel's own symbols, which never change (NULL: they are not wanted), and those of modules
+ * and BPF programs, which do and of which there may be none.
+ */
+int kallsyms_open_parts(const char *path, struct kallsyms **ret_kernel,
+			struct kallsyms **ret_loaded);
 void kallsyms_destroy(struct kallsyms *k);
 /*
  * Name and module ("" = the kernel itself, "bpf" = a program), borrowed until kallsyms_destroy().

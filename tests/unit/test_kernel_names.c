@@ -142,6 +142,18 @@ Test(kernel_names, too_early_to_read_again_nothing_stale_is_said)
 	cr_expect_str_eq(name_of(k, 0xffffffffc0000004), "-");
 }
 
+/* One reading at the start serves both; as long as nothing is loaded, there is no other. */
+Test(kernel_names, what_was_loaded_at_the_start_takes_no_reading)
+{
+	_cleanup_kernel_names_ struct kernel_names *k =
+		begin(KERNEL EXT4 PROGRAM("12_x"), EXT4_AT, true);
+
+	put(kallsyms_fd, "damaged");
+	cr_expect_str_eq(name_of(k, 0xffffffffc0100010), "bpf_prog_12_x[bpf]");
+	kernel_names_begin(k);
+	cr_expect_str_eq(name_of(k, 0xffffffffc0000044), "ext4_b[ext4]");
+}
+
 /* Without CAP_SYS_ADMIN the list of BPF programs is not available. */
 Test(kernel_names, programs_that_cannot_be_listed_are_read_each_time)
 {
