@@ -115,16 +115,17 @@ static __always_inline enum defer defer_how(struct scratch *s)
 	enum defer how = DEFER_REST;
 	__u64 tick = s->out.sample.time_ns / 100000000;
 	int stop = (int)s->stop;
-	__u32 n = s->walk.n;
+	/* The host would end a repeated walk at the first frame of a runtime. */
+	bool strayed = walk_has_strayed(stop, s->walk.n) && !s->runtime_frames;
 
-	if (!(walk_can_resume(stop) || walk_has_strayed(stop, n)))
+	if (!(walk_can_resume(stop) || strayed))
 		return DEFER_NO;
 	if (b->tick != tick) {
 		b->tick = tick;
 		b->samples = 0;
 		b->strayed = 0;
 	}
-	if (walk_has_strayed(stop, n) && b->strayed < STRAYED_PER_TICK)
+	if (strayed && b->strayed < STRAYED_PER_TICK)
 		how = DEFER_WHOLE;
 	else if (!walk_can_resume(stop))
 		return DEFER_NO;

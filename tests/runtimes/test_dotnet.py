@@ -28,15 +28,19 @@ from recorder import read, record # noqa: E402
 LEAF = "Demo.Chains.Leaf"
 
 
-@pytest.fixture(scope="session")
-def program(tmp_path_factory):
+def compiled(folder, source):
     if not shutil.which("mcs"):
         pytest.skip("no C# compiler: mcs")
-    path = tmp_path_factory.mktemp("dotnet") / "Chains.dll"
-    subprocess.run(["mcs", "-optimize+", f"-out:{path}", f"{HERE}/dotnet/Chains.cs"], check=True)
+    path = folder / os.path.basename(source).replace(".cs", ".dll")
+    subprocess.run(["mcs", "-optimize+", f"-out:{path}", source], check=True)
     path.with_suffix(".runtimeconfig.json").write_text(
         '{"runtimeOptions": {"framework": {"name": "Microsoft.NETCore.App", "version": "3.1.0"}}}')
     return path
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory):
+    return compiled(tmp_path_factory.mktemp("dotnet"), f"{HERE}/dotnet/Chains.cs")
 
 
 class Runtime:
@@ -44,16 +48,19 @@ class Runtime:
         self.version, self.path = version, path
         self.major = int(version.partition(".")[0])
 
+    def command(self, program, *args):
+        """Returns the command that runs a program, and its environment."""
+        env = {**os.environ, "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1"}
+        if os.path.basename(self.path) == "dotnet":
+            return [self.path, "exec", str(program), *args], env
+        return [self.path, "--version"], {**env, "DOTNET_STARTUP_HOOKS": str(program)}
+
     def start(self, program, chain, **settings):
         """Starts a chain of the test program; settings are the runtime's, without the prefix."""
-        env = {**os.environ, "CHAIN": chain, "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1"}
+        command, env = self.command(program, chain)
+        env["CHAIN"] = chain
         for prefix in ("DOTNET", "COMPlus"):
             env.update({f"{prefix}_{k}": str(v) for k, v in settings.items()})
-        if os.path.basename(self.path) == "dotnet":
-            command = [self.path, "exec", str(program), chain]
-        else:
-            command = [self.path, "--version"]
-            env["DOTNET_STARTUP_HOOKS"] = str(program)
         return Running(command, env)
 
 
@@ -157,3 +164,19 @@ def test_program(dotnet, tmp_path):
     stale = sum(s.count for s in stacks if "[stale]" in s.frames)
     print(f"{main} of {total} samples are below Main, {stale} have a stale frame")
     assert total >= 200 and main > 0.2 * total and stale <= 0.01 * total
+
+
+def test_a_program_that_has_never_unwound_its_stack(dotnet, tmp_path):
+    """Neither an exception nor a garbage collection has read the unwind codes of the images: no page of them is in memory."""
+    command, env = dotnet.command(compiled(tmp_path, f"{TOP}/tests/bench/Frames.cs"))
+    with subprocess.Popen(command, env={**env, "FRAMES": "24"}) as p:
+        try:
+            time.sleep(3)
+            # The host of a recording with few samples a second has time to walk each again.
+            record(CULPRIT, tmp_path / "o.folded", "-F", 49, "-p", p.pid, "-d", 6)
+        finally:
+            p.kill()
+    stacks = [line.rpartition(" ") for line in (tmp_path / "o.folded").read_text().splitlines()]
+    total = sum(int(n) for _, _, n in stacks)
+    whole = sum(int(n) for stack, _, n in stacks if "[truncated" not in stack and stack.count(";Frames.level") == 22)
+    assert total > 50 and whole >= 0.9 * total, stacks

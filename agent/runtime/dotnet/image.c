@@ -169,6 +169,24 @@ static int find_function(const struct dotnet_reader *r, u64 functions, u32 n, u3
 	return failed || !lo ? -ENOENT : (int)(lo - 1);
 }
 
+/*
+ * Reads the unwind codes of a function, so that their page is in memory: BPF needs them and cannot
+ * wait for a page, and a program that has had neither an exception nor a garbage collection has not
+ * needed them itself.
+ */
+static void touch_codes(const struct dotnet_reader *r, const struct dotnet_range *range, u64 at)
+{
+	struct dotnet_function f;
+	u32 head = 0;
+
+	if (runtime_read(r->m, at, &f, sizeof(f)) < 0 || f.unwind >= range->end - range->begin)
+		return;
+	at = range->begin + f.unwind;
+	/* u8 version and flags, u8 size of the prologue, u8 number of codes, u8 frame register */
+	if (runtime_read(r->m, at, &head, sizeof(head)) == 0)
+		(void)runtime_read(r->m, at + sizeof(head) + 2 * (head >> 16 & 0xff), &head, 1);
+}
+
 int dotnet_image_method(const struct dotnet_reader *r, const struct dotnet_range *range, u64 avma,
 			u64 *ret_method)
 {
@@ -187,6 +205,8 @@ int dotnet_image_method(const struct dotnet_reader *r, const struct dotnet_range
 	if (failed || !found->info || n > MAX_FUNCTIONS)
 		return -EFAULT;
 	i = find_function(r, functions, n, (u32)(avma - range->begin));
+	if (i >= 0)
+		touch_codes(r, range, functions + (u64)i * sizeof(struct dotnet_function));
 	for (int k = i; k >= 0 && k > i - MAX_FUNCLETS && !failed; k--) {
 		u64 at = functions + (u64)k * sizeof(struct dotnet_function);
 
