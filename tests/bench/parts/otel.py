@@ -20,7 +20,7 @@ from .runtimes import runtime_programs
 from truth import PROGRAMS, entry_point, entry_ranges, is_entry, plain, symbols, twin
 
 HZ = int(os.environ.get("BENCH_HZ", "97"))
-PEER = os.environ.get("CULPRIT_BENCH_OTEL")
+PEER = os.environ.get("CULPRIT_BENCH_OTEL") or os.path.expanduser("~/.cache/culprit-peers/otel-profiler/ebpf-profiler")
 HERE = os.path.join(TOP, "tests/bench")
 RUNTIMES = os.path.join(TOP, "tests/runtimes")
 CACHE = os.path.expanduser("~/.cache/culprit-runtimes")
@@ -69,6 +69,35 @@ def go(folder):
     return Program([f"{folder}/frames-go", "30"], "", "level", 28, "leaf")
 
 
+def php():
+    root = f"{CACHE}/php-debian-8.2"
+    if got(f"{RUNTIMES}/php/get", "debian", "8.2"):
+        inside(root, f"{HERE}/frames.php")
+        return Program(in_root(root, "/usr/bin/php8.2", "/tmp/frames.php", "24"), root, "level", 22, "leaf")
+    return None
+
+
+def perl():
+    path = os.path.realpath("/usr/bin/perl")
+    return Program([path, f"{HERE}/frames.pl", "24"], "", "level", 22, "leaf") if os.path.exists(path) else None
+
+
+def beam(folder):
+    if not shutil.which("erlc"):
+        return None
+    subprocess.run(["erlc", "-o", folder, f"{HERE}/frames.erl"], check=True)
+    return Program(["erl", "-noshell", "-pa", folder, "-run", "frames", "start", "24"], "", "level", 22, "leaf")
+
+
+def dotnet(folder):
+    path = f"{CACHE}/dotnet-9.0.7/azmcp"
+    if not shutil.which("mcs") or not got(f"{RUNTIMES}/dotnet/get", "9.0.7"):
+        return None
+    subprocess.run(["mcs", "-optimize+", f"-out:{folder}/Frames.dll", f"{HERE}/Frames.cs"], check=True)
+    return Program(["env", f"DOTNET_STARTUP_HOOKS={folder}/Frames.dll", "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT=1", "FRAMES=24",
+                    path, "--version"], "", "level", 22, "leaf")
+
+
 def programs(folder):
     """{runtime: Program} of what is here; says what is not."""
     def known(name):
@@ -76,7 +105,8 @@ def programs(folder):
         return command and Program(command, "", "level", int(command[-1]) - 2, "leaf")
     makers = {"native": lambda: Program([f"{PROGRAMS}/frames32-x", "100000000"], "", "down", 27, "spin"),
               "go": lambda: go(folder), "python": lambda: known("python"), "v8": lambda: known("v8"),
-              "hotspot": lambda: known("hotspot"), "ruby": ruby}
+              "hotspot": lambda: known("hotspot"), "ruby": ruby, "php": php, "perl": perl, "beam": lambda: beam(folder),
+              "dotnet": lambda: dotnet(folder)}
     chosen = os.environ.get("BENCH_RUNTIMES", "").split()
     found = {name: make() for name, make in makers.items() if not chosen or name in chosen}
     for name, program in found.items():
@@ -120,7 +150,7 @@ class Judge:
     def is_root(self, frame):
         """A stack is complete if its outermost frame is a place that nothing calls: the program's entry point, the start
         of a thread, or code whose caller is undefined by its unwind information."""
-        if frame.name and is_entry(frame.name):
+        if frame.name and (is_entry(frame.name) or frame.name.startswith("erlang:apply/")): # what spawn() begins with
             return True
         path = self.files.get(os.path.basename(frame.file))
         if not path or not os.path.isfile(path):
@@ -149,8 +179,8 @@ def profiler(name, port):
     """The command, at the highest priority: other load shall not decide."""
     address, first_of_all = f"127.0.0.1:{port}", ["nice", "-n", "-20"]
     if name == "culprit":
-        return [*first_of_all, CULPRIT, "agent", "--collection-agent", address, "--disable-tls", "--no-off-cpu", "-F", str(HZ),
-                "--period", str(PERIOD_S)]
+        return [*first_of_all, CULPRIT, "agent", "--collection-agent", address, "--disable-tls", "--no-off-cpu", "--no-tasks",
+                "--no-remote-settings", "-F", str(HZ), "--period", str(PERIOD_S)]
     return [*first_of_all, PEER, "-collection-agent", address, "-disable-tls", "-samples-per-second", str(HZ),
             "-reporter-interval", f"{PERIOD_S}s", "-send-error-frames"]
 
@@ -260,8 +290,8 @@ def otel():
     too. A stack is complete if its outermost frame is the entry of the program or of a thread, by its ELF file. The chain is
     right if the program's own functions are all there, in order, and no other. Samples that arrive: those of the processes,
     of all runs in these 1.5 s. The times of the first samples are those that the profilers send."""
-    if not PEER:
-        print("otel: left out: set CULPRIT_BENCH_OTEL to a build of OpenTelemetry's ebpf-profiler")
+    if not os.path.exists(PEER):
+        print(f"otel: left out: no OpenTelemetry ebpf-profiler as {PEER}; set CULPRIT_BENCH_OTEL to a build of it")
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("otel: ended")) # not without ending what it started
     with tempfile.TemporaryDirectory() as folder:
