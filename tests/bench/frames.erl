@@ -10,7 +10,10 @@ start([Frames]) ->
 level(N) when N > 1 ->
     level(N - 1) + 1;
 level(_) ->
-    leaf(1) + 1.
+    leaf(1 bsl 50, 1) + 1.
 
-leaf(X) ->
-    leaf((X * 5 + 1) band 16#ffff).
+%% It must be able to return: the compiler makes a last call of each call that cannot.
+leaf(0, X) ->
+    X;
+leaf(N, X) ->
+    leaf(N - 1, (X * 5 + 1) band 16#ffff).
