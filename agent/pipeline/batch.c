@@ -344,6 +344,35 @@ bool batch_count_state(struct pipeline *p, struct pipeline_entry *e, const char 
 	return true;
 }
 
+u32 batch_add_waker(struct pipeline_batch *b, const struct pipeline_waker *w)
+{
+	u64 h = hash_bytes(w, sizeof(*w)) >> 1;
+	const u64 *at;
+
+	for (; (at = map_get(&b->waker_index, h)); h++)
+		if (memcmp(&b->wakers.data[*at], w, sizeof(*w)) == 0)
+			return (u32)*at + 1;
+	if (vec_push(&b->wakers, *w) < 0 || map_put(&b->waker_index, h, b->wakers.n - 1) < 0)
+		return 0;
+	return (u32)b->wakers.n;
+}
+
+/* Copies a waker and those that had woken it; returns its number in `to`, 0: it has no room. */
+static u32 copy_wakers(struct pipeline_batch *to, struct procman *procman,
+		       const struct pipeline_batch *from, u64 number)
+{
+	struct pipeline_waker w;
+
+	if (!number)
+		return 0;
+	w = from->wakers.data[number - 1];
+	w.next = copy_wakers(to, procman, from, w.next);
+	if (batch_copy_stack(to, procman, from, w.kernel_stack) < 0 ||
+	    batch_copy_stack(to, procman, from, w.user_stack) < 0)
+		return 0;
+	return batch_add_waker(to, &w);
+}
+
 int batch_copy_entry(struct pipeline_batch *to, struct procman *procman,
 		     const struct pipeline_batch *from, const struct pipeline_entry *e,
 		     u32 *ret_index)
@@ -360,5 +389,6 @@ int batch_copy_entry(struct pipeline_batch *to, struct procman *procman,
 		r = copy_set(to, from, (u32)e->key.event_attributes, &of_event);
 	copy.key.context.attributes = of_thread;
 	copy.key.event_attributes = of_event;
+	copy.key.waker = copy_wakers(to, procman, from, e->key.waker);
 	return r < 0 ? r : batch_count(to, &copy, ret_index);
 }

@@ -32,6 +32,8 @@ int batch_copy_attributes(struct pipeline_batch *to, const struct pipeline_batch
 u32 batch_attributes(const struct pipeline_batch *b, u32 pid, u64 id, bool *ret_partial);
 /* Adds e->count and the values to the entry with the same key, and returns its index. */
 int batch_count(struct pipeline_batch *b, const struct pipeline_entry *e, u32 *ret_index);
+/* Adds a waker, unless it is there. Returns its number, as in pipeline_key.waker; 0: no memory. */
+u32 batch_add_waker(struct pipeline_batch *b, const struct pipeline_waker *w);
 /* Adds a set of one attribute of a process's event, and returns its index; 0: out of memory. */
 u32 batch_attribute(struct pipeline_batch *b, u32 pid, const char *name, const char *value);
 /*

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "agent/pipeline/batch.h"
 #include "agent/pipeline/processes.h"
 #include "base/log.h"
 
@@ -54,20 +55,6 @@ static const struct waking *last_waking(const struct pipeline *p, u32 tid)
 	return at ? &p->wakings.data[*at] : NULL;
 }
 
-/* Adds a waker to the batch unless it is there. Returns its number, or 0. */
-static u32 add_waker(struct pipeline_batch *b, const struct pipeline_waker *w)
-{
-	u64 h = hash_bytes(w, sizeof(*w)) >> 1;
-	const u64 *at;
-
-	for (; (at = map_get(&b->waker_index, h)); h++)
-		if (memcmp(&b->wakers.data[*at], w, sizeof(*w)) == 0)
-			return (u32)*at + 1;
-	if (vec_push(&b->wakers, *w) < 0 || map_put(&b->waker_index, h, b->wakers.n - 1) < 0)
-		return 0;
-	return (u32)b->wakers.n;
-}
-
 /* `since_ns`: when the wait began that the waking ended. */
 static u32 add_chain(struct pipeline *p, const struct waking *waking, u64 since_ns, u32 depth)
 {
@@ -78,7 +65,7 @@ static u32 add_chain(struct pipeline *p, const struct waking *waking, u64 since_
 	if (before && depth < MAX_CHAIN && !p->requests && before->woken_ns > since_ns &&
 	    before->woken_ns < waking->woken_ns)
 		w.next = add_chain(p, before, since_ns, depth + 1);
-	return add_waker(p->batch, &w);
+	return batch_add_waker(p->batch, &w);
 }
 
 u32 wakers_join(struct pipeline *p, const struct record_sample *s)

@@ -260,6 +260,38 @@ Test(batch, attributes_go_along_into_the_next_batch)
 	pipeline_give_back(&pipeline, b);
 }
 
+/* A wait whose value comes after the end of its period keeps who ended it. */
+Test(batch, wakers_go_along_with_their_entry)
+{
+	struct pipeline_batch *from = new_batch(), *to = new_batch();
+	const u64 frames[] = {1};
+	struct pipeline_waker first = {.comm = "first", .tid = 1, .kernel_stack = 11};
+	struct pipeline_waker second = {.comm = "second", .tid = 2};
+	struct pipeline_entry e = {.key = {.pid = 5}, .count = 1};
+	const struct pipeline_waker *w;
+	u32 index;
+
+	cr_assert_eq(batch_add_stack(from, NULL, 11, frames, 1, 0, true), 0);
+	for (u32 i = 0; i < 3; i++) {
+		struct pipeline_waker other = {.comm = "other", .tid = 10 + i};
+
+		cr_assert_gt(batch_add_waker(from, &other), 0);
+	}
+	second.next = batch_add_waker(from, &first);
+	e.key.waker = batch_add_waker(from, &second);
+	cr_assert_eq(e.key.waker, 5);
+	cr_assert_eq(batch_copy_entry(to, NULL, from, &e, &index), 0);
+	cr_assert_eq(to->wakers.n, 2);
+	cr_assert_leq(to->entries.data[index].key.waker, 2);
+	w = &to->wakers.data[to->entries.data[index].key.waker - 1];
+	cr_assert_str_eq(w->comm, "second");
+	w = &to->wakers.data[w->next - 1];
+	cr_assert_str_eq(w->comm, "first");
+	cr_assert(pipeline_stack(to, 11));
+	pipeline_give_back(&pipeline, from);
+	pipeline_give_back(&pipeline, to);
+}
+
 Test(batch, counts_of_all_sources_add_up)
 {
 	struct pipeline_batch *b = new_batch();
