@@ -56,8 +56,8 @@ struct alloc_object_key {
 
 /* A thread of a process that is probed; the key is what bpf_get_current_pid_tgid() returns. */
 struct alloc_thread {
-	/* Since the entry was made, while calls counted: probes that were hit at the begin and at
-	 * the end of calls, and the time of walks. */
+	/* Since the entry was made, also while calls do not count: probes that were hit at the
+	 * begin and at the end of calls, and the time of walks. */
 	__u64 calls[2]; /* whose first instruction is emulated, and stepped */
 	__u64 returns, walk_ns;
 	/* In a window, at the first call and at the last: time on a CPU, and time that the thread

@@ -69,7 +69,7 @@ static void *run(void *arg)
 		bool ends;
 
 		pthread_mutex_lock(&a->lock);
-		if (!a->commands.n && !a->ends && due > now)
+		if (!a->commands.n && !a->done && !a->ends && due > now)
 			(void)thread_wait(&a->wake, &a->lock, due - now);
 		ends = a->ends;
 		taken.data = a->commands.data;
@@ -80,6 +80,7 @@ static void *run(void *arg)
 		vec_foreach (&taken, c)
 			run_command(a, c);
 		vec_deinit(&taken);
+		windows_take_works(a);
 		if (ends)
 			return NULL;
 		due = windows_run(a);
@@ -142,6 +143,7 @@ void allocs_destroy(struct allocs *a)
 		pthread_mutex_unlock(&a->lock);
 		pthread_join(a->thread, NULL);
 	}
+	works_end(a);
 	vec_foreach (&a->commands, c)
 		part_deinit(&c->part);
 	vec_deinit(&a->commands);

@@ -48,6 +48,7 @@ static void allocating_free(struct allocating *f)
 	vec_deinit(&f->tallies);
 	map_deinit(&f->by_owner);
 	vec_deinit(&f->waiting);
+	vec_deinit(&f->slowed);
 	for (u32 i = 0; i < MIN(f->n_reports, (u32)KEPT_REPORTS); i++)
 		alloc_report_deinit(&f->reports[i]);
 	free(f);

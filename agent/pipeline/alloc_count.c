@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From samples to values. A sample that was drawn with the probability 1/w stands for w calls. If
- * it is of a window, it also stands for the time between windows, and for what its thread would
- * have done in the time that probes took from it: a thread from which they took `cost` of a window
- * of length W has got as far as it would in W - cost, so that its calls count W / (W - cost).
- * Probes cost what was measured, to within an error; so the scale is known to within an interval.
- * Where probes take nearly all of the window, the interval is wide, and the lower bound is told.
+ * it is of a window, it also stands for the time between windows: windows open at random times, so
+ * that this is right on average, whatever the program does. The length of windows is the time for
+ * which they were open, less that by which probes have slowed down the thread: one from which they
+ * took C of all windows of length W has got as far as it would in W - C. That is of many windows:
+ * of one window, W - C may be a small difference of two large times. A thread that waits for a
+ * clock gets as far as in W, and probes cost what was measured, to within an error; so the scale is
+ * known to within an interval. Where the interval is wide, the lower bound is told.
  */
 #include <errno.h>
 #include <math.h>
@@ -15,12 +17,15 @@
 #include "agent/pipeline/batch.h"
 #include "base/log.h"
 
-/* An interval wider than that is told as its lower bound. */
-#define WIDE 4.0
+/* An interval wider than that is told as its lower bound: others are within 1.25 of the value. */
+#define WIDE 1.5
 /* The part of a window in whose allocations unfreed objects are looked for. */
 #define UNFREED_PART 0.9
-/* Fewer windows with calls do not stand for a period. */
-#define FEW_WINDOWS 10
+/* Objects of a place after which the next one is expected to be freed, too. */
+#define FREED_BEFORE 3
+/* What one window tells of how far threads are slowed down. */
+#define SLOWED_KEEP (1 - 1 / 32.0)
+#define SLOWED_FORGOTTEN_NS 1000.0
 
 static struct tally *tally_of(struct allocating *f, u32 owner)
 {
@@ -55,57 +60,139 @@ static void add_scaled(struct bounded *to, double bytes, const struct bounded *s
 	to->value += bytes * scale->value;
 	to->low += bytes * scale->low;
 	to->high += bytes * scale->high;
-	to->seen += bytes;
+}
+
+static void draw(struct draws *d, u32 window, double value)
+{
+	if (d->window != window) {
+		d->sum += d->here;
+		d->squares += d->here * d->here;
+		d->here = 0;
+		d->window = window;
+	}
+	d->here += value;
+}
+
+static double draws_of(const struct draws *d)
+{
+	double sum = d->sum + d->here, squares = d->squares + d->here * d->here;
+
+	return squares > 0 ? sum * sum / squares : 0;
 }
 
 /* ---- windows ---- */
 
-static struct bounded scale_of(const struct alloc_report *r, u32 tid)
+static struct slowed *slowed_of(struct allocating *f, u32 tid)
 {
-	double length = (double)(r->end_ns - r->begin_ns);
-	double stands = length > 0 ? (double)r->stands_ns / length : 0;
-	double traps = 0, walks = 0, left, left_low, left_high;
+	vec_foreach (&f->slowed, s)
+		if (s->tid == tid)
+			return s;
+	return NULL;
+}
 
-	vec_foreach (&r->threads, t)
-		if (t->tid == tid) {
-			traps = (double)t->traps_ns;
-			walks = (double)t->walks_ns;
+static void note_slowed(struct allocating *f, const struct alloc_report *r)
+{
+	size_t n = 0;
+
+	f->slowed_of_ns = f->slowed_of_ns * SLOWED_KEEP + (double)(r->end_ns - r->begin_ns);
+	for (size_t i = 0; i < f->slowed.n; i++) {
+		struct slowed s = f->slowed.data[i];
+
+		s.traps_ns *= SLOWED_KEEP;
+		s.walks_ns *= SLOWED_KEEP;
+		if (s.traps_ns + s.walks_ns > SLOWED_FORGOTTEN_NS)
+			f->slowed.data[n++] = s;
+	}
+	f->slowed.n = n;
+	vec_foreach (&r->threads, t) {
+		struct slowed *s = slowed_of(f, t->tid);
+
+		if (s) {
+			s->traps_ns += (double)t->traps_ns;
+			s->walks_ns += (double)t->walks_ns;
+		} else if (vec_push(&f->slowed, (struct slowed){t->tid, (double)t->traps_ns,
+								(double)t->walks_ns}) < 0) {
+			log_warn_rarely("out of memory: allocations seem to be fewer");
 		}
-	left = length - traps - walks;
-	left_low = length - traps * r->high - walks;
-	left_high = length - traps * r->low - walks;
+	}
+}
+
+static struct bounded scale_of(struct allocating *f, const struct alloc_report *r, u32 tid)
+{
+	const struct slowed *s = slowed_of(f, tid);
+	double length = (double)(r->end_ns - r->begin_ns), open = f->slowed_of_ns;
+	double stands = length > 0 ? (double)r->stands_ns / length : 0;
+	double traps = s ? s->traps_ns : 0, walks = s ? s->walks_ns : 0;
+	double left = open - traps - walks, left_low = open - traps * r->high - walks;
+
 	return (struct bounded){
-		.value = stands * (left > 0 ? length / left : 1),
-		.low = stands * (left_high > 0 ? length / left_high : 1),
-		.high = left_low > 0 ? stands * length / left_low : HUGE_VAL,
+		.value = stands * (left > 0 ? open / left : 1),
+		.low = stands,
+		.high = left_low > 0 ? stands * open / left_low : HUGE_VAL,
 	};
 }
 
-static void add_unfreed(struct allocating *f, u32 owner, u64 bytes, const struct bounded *scale)
+/* `window` 0: each sample is a draw. */
+static void add_unfreed(struct allocating *f, u32 owner, u32 window, u64 bytes,
+			const struct bounded *scale)
 {
 	struct tally *t = tally_of(f, owner);
 
 	if (!t)
 		return;
 	t->unfreed_samples++;
+	draw(&t->unfreed_draws, window ? window : t->unfreed_samples, (double)bytes * scale->value);
 	add_scaled(&t->unfreed, (double)bytes / UNFREED_PART, scale);
+}
+
+static bool lives(const struct pipeline *p, const struct waiting *w)
+{
+	return w->id && map_get(&p->alloc->objects, w->id);
+}
+
+/*
+ * A thread that is preempted at the end of a window may hold an object that it is about to free. So
+ * the last object of a place and thread does not count as unfreed if earlier ones of the window
+ * have been freed there. Of a place that leaks some of its objects a few are missing then.
+ */
+static void mark_in_flight(const struct pipeline *p, struct allocating *f, u32 window)
+{
+	vec_foreach (&f->waiting, w) {
+		u32 freed = 0;
+		bool is_last = w->window == window && lives(p, w);
+
+		for (size_t i = 0; i < f->waiting.n && is_last; i++) {
+			const struct waiting *other = &f->waiting.data[i];
+
+			if (other == w || other->window != window || other->owner != w->owner ||
+			    other->tid != w->tid)
+				continue;
+			is_last = other->time_ns <= w->time_ns;
+			freed += other->id && !lives(p, other);
+		}
+		w->in_flight = is_last && freed >= FREED_BEFORE;
+	}
 }
 
 static void count_waiting(struct pipeline *p, struct allocating *f, const struct waiting *w,
 			  const struct alloc_report *r, bool late)
 {
 	u64 watched = (u64)((double)(r->end_ns - r->begin_ns) * UNFREED_PART);
-	struct bounded scale = scale_of(r, w->tid);
+	struct bounded scale = scale_of(f, r, w->tid);
 	struct tally *t = tally_of(f, w->owner);
 
 	if (t) {
-		t->samples++;
+		double value = (double)w->bytes * scale.value;
+
+		t->windows_samples++;
+		draw(&t->draws, w->window, value);
+		draw(&f->draws, w->window, value);
 		t->windows_objects += (double)w->objects * scale.value;
 		add_scaled(&t->windows, (double)w->bytes, &scale);
 	}
 	if (w->id && map_get(&p->alloc->objects, w->id)) {
-		if (!late && w->time_ns <= r->begin_ns + watched)
-			add_unfreed(f, w->owner, w->bytes << p->alloc->keep, &scale);
+		if (!late && !w->in_flight && w->time_ns <= r->begin_ns + watched)
+			add_unfreed(f, w->owner, w->window, w->bytes << p->alloc->keep, &scale);
 		alloc_drop_object(p, w->id);
 	}
 }
@@ -125,8 +212,9 @@ void alloc_report(struct pipeline *p, struct allocating *f, struct alloc_report 
 		r->threads.n ? (double)r->threads.data[0].walks_ns / 1e6 : 0);
 	f->covered_ns += r->stands_ns;
 	f->probed_ns += r->end_ns - r->begin_ns;
-	f->n_hit += r->threads.n > 0;
+	note_slowed(f, r);
 	f->until_ns = MAX(f->until_ns, r->end_ns);
+	mark_in_flight(p, f, r->number);
 	for (size_t i = 0; i < f->waiting.n; i++) {
 		struct waiting w = f->waiting.data[i];
 
@@ -197,64 +285,60 @@ static double remainder_scale(const struct alloc *a, const struct allocating *f,
 	return 1 + (double)(end - f->until_ns) / (double)f->covered_ns;
 }
 
-/*
- * Few windows cannot stand for the time between them: a program that allocates in bursts may have
- * most of them elsewhere. Then only what was seen is told.
- */
-static bool has_few(const struct allocating *f)
+static bool is_bound(const struct bounded *b)
 {
-	return f->n_hit < FEW_WINDOWS;
-}
-
-static bool is_bound(const struct allocating *f, const struct bounded *b)
-{
-	return b->value > 0 && (has_few(f) || b->high > WIDE * b->low);
+	return b->high > WIDE * b->low;
 }
 
 /* What is told of a value that is known to within bounds. */
-static double told_value(const struct allocating *f, const struct bounded *b)
+static double told_value(const struct bounded *b)
 {
-	if (!is_bound(f, b))
-		return b->value;
-	return has_few(f) ? b->seen : b->low;
+	return is_bound(b) ? b->low : b->value;
 }
 
-static const char *estimate_of(const struct allocating *f, const struct bounded *b, bool sampled)
+static const char *estimate_of(const struct bounded *b, bool sampled)
 {
-	return is_bound(f, b) ? "at least"
-	       : b->value > 0 ? "windows"
-	       : sampled      ? "sampled"
-			      : "exact";
+	return is_bound(b) ? "at least" : b->value > 0 ? "windows" : sampled ? "sampled" : "exact";
+}
+
+static u64 draws_told(const struct draws *d, u32 samples)
+{
+	return samples ? MAX((u64)llround(MIN(draws_of(d), (double)samples)), 1ULL) : 0;
+}
+
+static void count_unfreed(struct pipeline *p, const struct allocating *f, const struct tally *t,
+			  double rest, u64 time_ns)
+{
+	struct counted c = {
+		.source = p->alloc->unfreed_source,
+		.owner = t->owner,
+		.samples = draws_told(&t->unfreed_draws, t->unfreed_samples),
+		.value = (f->windowed ? told_value(&t->unfreed) : t->unfreed.value) *
+			 (f->windowed ? rest : 1),
+		.estimate = f->windowed ? estimate_of(&t->unfreed, true) : "sampled",
+	};
+
+	if (t->unfreed_samples)
+		count(p, f, &c, time_ns);
 }
 
 static void count_tally(struct pipeline *p, const struct allocating *f, const struct tally *t,
 			double rest, u64 time_ns)
 {
-	const struct alloc *a = p->alloc;
-	double bytes = told_value(f, &t->windows);
+	double bytes = told_value(&t->windows);
 	double share = t->windows.value > 0 ? bytes / t->windows.value : 1;
 	struct counted c = {
-		.source = a->source,
+		.source = p->alloc->source,
 		.owner = t->owner,
-		.samples = t->samples,
+		.samples = t->samples + draws_told(&t->draws, t->windows_samples),
 		.value = t->space + bytes * rest,
 		.second = t->objects + t->windows_objects * share * rest,
-		.estimate = estimate_of(f, &t->windows, t->sampled),
+		.estimate = estimate_of(&t->windows, t->sampled),
 	};
 
-	if (t->samples)
+	if (c.samples)
 		count(p, f, &c, time_ns);
-	if (!t->unfreed_samples)
-		return;
-	c = (struct counted){
-		.source = a->unfreed_source,
-		.owner = t->owner,
-		.samples = t->unfreed_samples,
-		.value = (f->windowed ? told_value(f, &t->unfreed) : t->unfreed.value) *
-			 (f->windowed ? rest : 1),
-		.estimate = f->windowed ? estimate_of(f, &t->unfreed, true) : "sampled",
-	};
-	count(p, f, &c, time_ns);
+	count_unfreed(p, f, t, rest, time_ns);
 }
 
 void alloc_count_unfreed(struct pipeline *p, struct allocating *f, u64 end_ns)
@@ -269,7 +353,7 @@ void alloc_count_unfreed(struct pipeline *p, struct allocating *f, u64 end_ns)
 
 		if (o->image == f->image && !o->window && o->time_ns >= begin_ns &&
 		    o->time_ns <= watched)
-			add_unfreed(f, o->owner, o->bytes, &(struct bounded){keep, keep, keep, 0});
+			add_unfreed(f, o->owner, 0, o->bytes, &(struct bounded){keep, keep, keep});
 	}
 }
 
@@ -302,20 +386,25 @@ static void count_live(struct pipeline *p, struct allocating *f, u64 time_ns)
 	map_deinit(&live.by_owner);
 }
 
-/* Bounds of all that the process has allocated, as multiples of what is told. */
+/*
+ * Bounds of all that the process has allocated, as multiples of what is told: of how far probes
+ * have slowed it down, and of the draw of windows, two standard deviations.
+ */
 static void tell(struct alloc *a, const struct allocating *f)
 {
+	double n = draws_of(&f->draws), error = n > 0 ? 2 / sqrt(n) : 0;
+	struct pipeline_alloc_told *t;
 	struct bounded sum = {};
 	double told = 0;
-	struct pipeline_alloc_told *t;
 
 	if (a->stats.n_told == PIPELINE_ALLOC_TOLD || !f->tallies.n)
 		return;
 	vec_foreach (&f->tallies, tally) {
-		told += tally->space + told_value(f, &tally->windows);
-		sum.low += tally->space + (has_few(f) ? tally->windows.seen : tally->windows.low);
-		sum.high +=
-			tally->space + (f->windowed && has_few(f) ? HUGE_VAL : tally->windows.high);
+		const struct bounded *w = &tally->windows;
+
+		told += tally->space + told_value(w);
+		sum.low += tally->space + w->low * MAX(1 - error, 0);
+		sum.high += tally->space + w->high * (1 + error);
 	}
 	t = &a->stats.told[a->stats.n_told++];
 	*t = (struct pipeline_alloc_told){
@@ -330,7 +419,7 @@ static void tell(struct alloc *a, const struct allocating *f)
 
 void alloc_count_process(struct pipeline *p, struct allocating *f, u64 time_ns)
 {
-	double rest = has_few(f) ? 1 : remainder_scale(p->alloc, f, time_ns);
+	double rest = remainder_scale(p->alloc, f, time_ns);
 
 	if (f->always && !f->ended)
 		alloc_count_unfreed(p, f, time_ns);
@@ -342,5 +431,5 @@ void alloc_count_process(struct pipeline *p, struct allocating *f, u64 time_ns)
 	vec_clear(&f->tallies);
 	map_clear(&f->by_owner);
 	f->covered_ns = f->probed_ns = 0;
-	f->n_hit = 0;
+	f->draws = (struct draws){};
 }

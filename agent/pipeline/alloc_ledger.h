@@ -10,7 +10,15 @@
 
 struct bounded { /* a value, and between which bounds it is; HUGE_VAL: unknown */
 	double value, low, high;
-	double seen; /* not scaled */
+};
+
+/*
+ * How many independent draws a sum is of. What was seen in one window is one draw at most: a burst
+ * of calls is in it, or is not.
+ */
+struct draws {
+	u32 window;		   /* the last one */
+	double here, sum, squares; /* values of that window, of those before, and their squares */
 };
 
 /* What is counted of an owner in a process and period. Bytes and objects are those of all calls
@@ -22,16 +30,20 @@ struct tally {
 	bool sampled;	       /* some sample stands for more than itself */
 	double space, objects; /* while it was probed all the time */
 	double windows_objects;
+	u32 windows_samples;
 	struct bounded windows; /* bytes */
+	struct draws draws;
 	struct bounded
 		unfreed; /* bytes of windows, and for a process without windows of the period */
+	struct draws unfreed_draws;
 };
 
 /* A sample of a window that is not over yet. */
 struct waiting {
 	u32 window, owner, tid;
 	u64 bytes, objects, time_ns;
-	u64 id; /* of the object if it is followed, else 0 */
+	u64 id;		/* of the object if it is followed, else 0 */
+	bool in_flight; /* it may be freed at once, see mark_in_flight() */
 };
 
 /* A sampled object that lives. */
@@ -42,6 +54,12 @@ struct object {
 };
 
 #define KEPT_REPORTS 8
+
+/* What probes have taken of a thread's time, over the last windows. */
+struct slowed {
+	u32 tid;
+	double traps_ns, walks_ns;
+};
 
 struct allocating { /* a process image */
 	u64 image;
@@ -57,9 +75,11 @@ struct allocating { /* a process image */
 	struct alloc_report reports[KEPT_REPORTS]; /* the last ones, for walks that end late */
 	u32 n_reports;
 	u64 covered_ns, probed_ns; /* in this period: for which windows stand, and their own time */
-	u32 n_hit;		   /* windows in which it called its allocator */
-	u64 until_ns;		   /* until which windows stand */
-	u64 end_ns;		   /* of the process, or 0 */
+	double slowed_of_ns;	   /* length of these windows */
+	vec(struct slowed) slowed;
+	struct draws draws; /* of all that was seen in windows in this period */
+	u64 until_ns;	    /* until which windows stand */
+	u64 end_ns;	    /* of the process, or 0 */
 };
 
 struct alloc {

@@ -256,12 +256,12 @@ static __always_inline bool call_begins(const bpf_user_pt_regs_t *r, __u64 cooki
 	const struct alloc_process *p = bpf_map_lookup_elem(&alloc_processes, &pid);
 	struct alloc_thread *t;
 
-	if (!p || !p->open)
-		return false;
-	t = thread_get(thread);
+	t = p ? thread_get(thread) : NULL;
 	if (!t)
 		return false;
 	t->calls[!!(cookie & ALLOC_COOKIE_STEPPED)]++;
+	if (!p->open)
+		return false;
 	if (p->window)
 		note_time(t);
 	if (function == ALLOC_FREE) {

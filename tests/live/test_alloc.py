@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocations by stack (record --alloc) of tests/tools/known_allocs.c, which knows what its functions have allocated."""
 
+import contextlib
 import json
 import math
 import os
@@ -355,12 +356,67 @@ def test_stacks_of_stepped_instructions(culprit, tmp_path):
     assert not any(f.startswith("[uprobes]") for s in got for f in s.functions)
 
 
+LEAKS = [(leak, churn) for leak in ("leaks_rarely", "leaks_tiny") for churn in ("churn_steady", "churn_bursts")]
+
+
+@contextlib.contextmanager
+def leaking(seconds, pairs):
+    """Programs at 100 Hz that leak 1 kB/s beside churn of 100 MB/s: {pair: Known}"""
+    with contextlib.ExitStack() as stack:
+        all_of = {(i, *pair): stack.enter_context(Known(KNOWN, seconds, 100, *pair, env={"OTEL_SERVICE_NAME": f"{'-'.join(pair)}"}))
+                  for i, pair in enumerate(pairs)}
+        for known in all_of.values():
+            known.process.stdin.write("go\n")
+            known.process.stdin.flush()
+        yield all_of
+
+
 @pytest.mark.slow
-def test_small_leak(culprit, tmp_path):
-    """A leak of 1 kB a second is what is not freed, beside churn."""
-    known, got, _ = record_known(culprit, tmp_path, KNOWN, 60, 14, "leaks", "churn")
-    told, leak = known.told, got.of("leaks")
-    print(told, leak, got.of("churn"))
-    assert told["churn"][1] / told["leaks"][1] > 10000
-    assert got.of("churn")[UNFREED] < leak[UNFREED]
-    assert 0 < leak[UNFREED] < told["leaks"][1] * 3
+def test_estimates_of_leaks(culprit, tmp_path):
+    """Of eight programs with a leak of 100 objects a second beside churn, in windows: their sum is right to within its interval,
+    of most of them the interval of each has the truth, and what the churn has not freed is little."""
+    pairs = [("leaks_tiny", churn) for churn in ("churn_steady", "churn_bursts")] * 4
+    output = tmp_path / "out.pb.gz"
+    with leaking(75, pairs) as programs:
+        pids = ",".join(str(known.process.pid) for known in programs.values())
+        recorder, said = start_record(culprit, output, "--alloc", "-d", 60, "-p", pids)
+        assert recorder.wait(90) == 0, said()
+    print(said())
+    hits, seen, churn = 0, 0, 0
+    for known in programs.values():
+        of = [s for s in samples(output) if s.labels["pid"] == known.process.pid and s.values[UNFREED]]
+        leak = [s for s in of if "leaks_tiny" in s.functions]
+        value = sum(s.values[UNFREED] for s in leak)
+        print(known.process.pid, [(s.functions[:2], s.values, s.labels["estimate"]) for s in of])
+        seen, churn, hits = seen + value, churn + sum(s.values[UNFREED] for s in of) - value, hits + (value > 0)
+    print(hits, seen, churn)
+    assert hits >= 6
+    # 1 kB a second of each.
+    assert 0.6 < seen / (len(pairs) * 60 * 1000) < 1.6
+    assert churn < seen / 2
+
+
+@pytest.mark.slow
+def test_leaks_come_first(culprit, place):
+    """Ten minutes of culprit up: leaks of 1 kB/s beside 100 MB/s of churn come first, and their size is in the interval that is shown."""
+    with up(culprit, place / "store", "--alloc") as u, leaking(615, LEAKS) as programs:
+        begin, right = time.time(), []
+        time.sleep(615)
+        for (_, leak, churn) in programs:
+            query = {"query": f'{{service.name="{leak}-{churn}"}}', "from": int(begin * 1000), "to": int(time.time() * 1000),
+                     "type": "memory:unfreed_space:bytes:unfreed_space:bytes"}
+            answer = json.loads(u.get("/api/v1/growth", **query))
+            rows = [(r["frames"][r["own"]]["name"] if r["frames"] else "", r["slope"], r["low"], r.get("high", math.inf), r["samples"])
+                    for r in answer["rows"]]
+            print(leak, churn, rows[:3])
+            # Of one object a second 6 are seen in ten minutes. A busy machine leaves less for probes.
+            if leak == "leaks_rarely" and os.getloadavg()[2] > os.cpu_count() and leak not in [r[0] for r in rows]:
+                continue
+            assert rows and rows[0][0] == leak, rows
+            top = json.loads(u.get("/api/v1/top", **query))
+            row = next(r for r in top["rows"] if r["name"] == leak)
+            print(row)
+            assert row["total_low"] <= row["total"]
+            right.append(rows[0][2] <= 1000 <= rows[0][3])
+        u.end()
+    assert len(right) >= 2 and sum(right) >= len(right) - 1

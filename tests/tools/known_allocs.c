@@ -27,6 +27,7 @@
 struct step {
 	const char *name;
 	void (*run)(struct step *s);
+	int only_by_name; /* it runs only if it is asked for */
 	unsigned long objects, bytes, live_objects, live_bytes;
 	void *kept[64]; /* objects that are freed later */
 	unsigned int n;
@@ -228,6 +229,54 @@ static apart void churn(struct step *s)
 	}
 }
 
+/* At 100 Hz: 1 kB a second, as one object. */
+static apart void leaks_rarely(struct step *s)
+{
+	void *p;
+
+	if (s->n++ % 100 != 50)
+		return;
+	p = malloc(1000);
+	use(p);
+	got(s, 1000);
+	keeps(s, 1000);
+}
+
+/* At 100 Hz: 1 kB a second, as 100 objects. */
+static apart void leaks_tiny(struct step *s)
+{
+	void *p = malloc(10);
+
+	use(p);
+	got(s, 10);
+	keeps(s, 10);
+}
+
+static inline __attribute__((always_inline)) void use_many(struct step *s, int n)
+{
+	for (int i = 0; i < n; i++) {
+		char *p = malloc(1000);
+
+		memset(p, i, 1000);
+		use(p);
+		got(s, 1000);
+		free(p);
+	}
+}
+
+/* At 100 Hz: 100 MB a second, 1 MB at a time. */
+static apart void churn_steady(struct step *s)
+{
+	use_many(s, 1000);
+}
+
+/* The same, 50 MB at a time. */
+static apart void churn_bursts(struct step *s)
+{
+	if (s->n++ % 50 == 49)
+		use_many(s, 50000);
+}
+
 /* By the functions of an allocator that was loaded last. */
 static void *(*loaded_malloc)(size_t bytes);
 static void (*loaded_free)(void *p);
@@ -255,8 +304,12 @@ static struct step steps[] = {
 #endif
 	{"mixed", mixed},
 	{"small_ones", small_ones},
-	{"loaded", loaded},
-	{"churn", churn},
+	{"loaded", loaded, 1},
+	{"churn", churn, 1},
+	{"leaks_rarely", leaks_rarely, 1},
+	{"leaks_tiny", leaks_tiny, 1},
+	{"churn_steady", churn_steady, 1},
+	{"churn_bursts", churn_bursts, 1},
 };
 #define N_STEPS (sizeof(steps) / sizeof(steps[0]))
 
@@ -273,7 +326,7 @@ static int is_wanted(const struct step *s, int n, char **names)
 	for (int i = 0; i < n; i++)
 		if (strcmp(names[i], s->name) == 0)
 			return 1;
-	return n == 0 && s->run != loaded && s->run != churn;
+	return n == 0 && !s->only_by_name;
 }
 
 static int load(const char *file)
