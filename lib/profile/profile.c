@@ -13,6 +13,7 @@
 #include "profile/profile.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -441,6 +442,14 @@ int profile_add_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, co
 	return profile_add_linked_sample(p, time_ns, thread, stack, 0, values);
 }
 
+void profile_set_draws(struct profile *p, u64 draws)
+{
+	struct profile_sample *last =
+		(void *)(p->samples + (p->n_samples - 1) * profile_sample_size(p));
+
+	last->draws = (u32)MIN(draws, (u64)~0U);
+}
+
 void profile_drop_empty_types(struct profile *p)
 {
 	size_t from_size = profile_sample_size(p), to_size;
@@ -836,6 +845,15 @@ void profile_groups_deinit(struct profile_groups *g)
 {
 	vec_deinit(&g->group);
 	vec_deinit(&g->value);
+	vec_deinit(&g->variance);
+}
+
+/* Of a sum of equal draws. */
+static double variance_of(const struct profile *p, const struct profile_sample *s)
+{
+	double value = p->default_type < p->n_types ? (double)s->value[p->default_type] : 0;
+
+	return s->draws ? value * value / s->draws : NAN;
 }
 
 /* Gives keys dense numbers, in the order of their first use. */
@@ -865,12 +883,16 @@ int profile_groups_build(const struct profile *p, bool by_link, struct profile_g
 			r = number_of(&group_ids, who << 32 | group.stack, &at);
 		if (r == 0 && at == g.group.n) {
 			r = vec_push(&g.group, group);
+			if (r == 0)
+				r = vec_push(&g.variance, variance_of(p, s));
 			for (u32 t = 0; t < p->n_types && r == 0; t++)
 				r = vec_push(&g.value, s->value[t]);
 			continue;
 		}
 		for (u32 t = 0; t < p->n_types && r == 0; t++)
 			g.value.data[at * p->n_types + t] += s->value[t];
+		if (r == 0)
+			g.variance.data[at] += variance_of(p, s);
 	}
 	map_deinit(&who_ids);
 	map_deinit(&group_ids);

@@ -114,8 +114,8 @@ struct profile_sample {
 	u64 time_ns; /* since the epoch, or 0 when aggregated */
 	u32 thread;  /* or PROFILE_NONE */
 	u32 stack;
-	u32 link; /* 0 = none */
-	u32 pad;
+	u32 link;    /* 0 = none */
+	u32 draws;   /* how many recorded samples it is the sum of; 0 = unknown */
 	s64 value[]; /* n_types of them */
 };
 
@@ -237,6 +237,8 @@ int profile_add_linked_sample(struct profile *p, u64 time_ns, u32 thread, u32 st
 			      const s64 *values);
 /* Adds a sample that belongs to no span. */
 int profile_add_sample(struct profile *p, u64 time_ns, u32 thread, u32 stack, const s64 *values);
+/* Of how many recorded samples the sample that was added last is the sum. */
+void profile_set_draws(struct profile *p, u64 draws);
 
 /* Adds to the profile's quality `samples` samples of a stack, judged by its frames alone. */
 void profile_count_quality(struct profile *p, u32 stack, u64 samples);

@@ -83,8 +83,21 @@ static int row_of_frame(struct table_builder *b, const struct profile *p, u32 id
 	return 0;
 }
 
+static void add_self(struct profile_row *row, s64 value, double variance)
+{
+	row->self += value;
+	row->self_variance += variance;
+}
+
+static void add_total(struct profile_row *row, s64 value, double variance)
+{
+	row->total += value;
+	row->total_variance += variance;
+}
+
 static int count_group(struct table_builder *b, const struct profile *p,
-		       const struct profile_tree_options *o, u32 stack, u64 group, s64 value)
+		       const struct profile_tree_options *o, u32 stack, u64 group, s64 value,
+		       double variance)
 {
 	const struct profile_stack *s = &p->stacks.data[stack];
 	bool leaf = true;
@@ -100,20 +113,20 @@ static int count_group(struct table_builder *b, const struct profile *p,
 		if (r < 0)
 			return r;
 		if (leaf)
-			b->t->rows.data[row].self += value;
+			add_self(&b->t->rows.data[row], value, variance);
 		leaf = false;
 		if (b->seen.data[row] == group)
 			continue;
 		b->seen.data[row] = group;
-		b->t->rows.data[row].total += value;
+		add_total(&b->t->rows.data[row], value, variance);
 	}
 	if (!leaf)
 		return 0;
 	r = row_for(b, s->n ? "[other frames]" : "[no stack]", "", FRAME_NOTE, &row);
 	if (r < 0)
 		return r;
-	b->t->rows.data[row].self += value;
-	b->t->rows.data[row].total += value;
+	add_self(&b->t->rows.data[row], value, variance);
+	add_total(&b->t->rows.data[row], value, variance);
 	return 0;
 }
 
@@ -153,7 +166,8 @@ int profile_table_build(const struct profile *p, const struct profile_tree_optio
 		b.t->total += value;
 		r = quota_check(NULL);
 		if (r == 0)
-			r = count_group(&b, p, o ? o : &none, g.group.data[i].stack, i + 1, value);
+			r = count_group(&b, p, o ? o : &none, g.group.data[i].stack, i + 1, value,
+					g.variance.data[i]);
 	}
 	if (r < 0)
 		return r;
@@ -224,6 +238,15 @@ bool profile_share_interval(double share, u64 n, double *ret_low, double *ret_hi
 	*ret_low = MAX(center - half, 0.0);
 	*ret_high = MIN(center + half, 1.0);
 	return true;
+}
+
+double profile_sum_bound(double sum, double variance, double z)
+{
+	double draws = sum * sum / variance, shape = z > 0 ? draws + 1 : draws;
+	/* Wilson and Hilferty 1931. */
+	double root = 1 - 1 / (9 * shape) + z / (3 * sqrt(shape));
+
+	return root > 0 ? sum * shape * root * root * root / draws : 0;
 }
 
 static void append_part(struct str *out, const char *what, u64 part, u64 of)

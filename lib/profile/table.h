@@ -14,6 +14,7 @@ struct profile_row {
 		object; /* string ids in the table's own strings; object: name of the file or "" */
 	u8 kind;	/* enum frame_kind */
 	s64 self, total;
+	double self_variance, total_variance; /* NAN: unknown; see profile_sum_bound() */
 };
 
 struct profile_table {
@@ -31,6 +32,14 @@ int profile_table_build(const struct profile *p, const struct profile_tree_optio
 void profile_table_destroy(struct profile_table *t);
 DEFINE_CLEANUP(profile_table, struct profile_table *, profile_table_destroy)
 #define _cleanup_profile_table_ _cleanup_(profile_table)
+/*
+ * A bound of a sum, above zero, of what was drawn: a quantile of the gamma distribution with the
+ * mean and variance of the sum, `z` standard deviations of the normal distribution above it, or
+ * below with z < 0. Few draws have an interval that is longer above than below (Fay and Feuer
+ * 1997).
+ */
+double profile_sum_bound(double sum, double variance, double z);
+
 /* The values of type p->default_type, and the number of samples, by what was waited for. */
 struct profile_waits {
 	s64 value[WAIT_N];

@@ -19,7 +19,8 @@ struct profile_group {
 
 struct profile_groups {
 	vec(struct profile_group) group;
-	vec(s64) value; /* of group g and type t: value.data[g * n_types + t] */
+	vec(s64) value;	      /* of group g and type t: value.data[g * n_types + t] */
+	vec(double) variance; /* of group g and type p->default_type; NAN: unknown */
 	u32 n_types;
 };
 

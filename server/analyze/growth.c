@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "profile/table.h"
 #include "server/analyze/analyze.h"
 
 /* However much residuals depend on one another, a curve that rises all the time is growth. */
@@ -48,6 +49,17 @@ static void set_interval(struct analyze_rate *r)
 	r->low = r->slope - analyze_t(r->degrees) * spread;
 	r->high = r->slope + analyze_t(r->degrees) * spread;
 	r->sure = r->slope - far_t(r->degrees) * spread;
+}
+
+/* Of a mean of what was drawn. */
+static void set_sum_interval(struct analyze_rate *r)
+{
+	set_interval(r);
+	if (r->slope <= 0 || r->variance <= 0)
+		return;
+	r->low = profile_sum_bound(r->slope, r->variance, -analyze_t(r->degrees));
+	r->high = profile_sum_bound(r->slope, r->variance, analyze_t(r->degrees));
+	r->sure = profile_sum_bound(r->slope, r->variance, -far_t(r->degrees));
 }
 
 /*
@@ -128,8 +140,7 @@ bool analyze_mean(const double *rates, size_t n, u64 samples, struct analyze_rat
 		ret->variance = mean * mean / (double)samples;
 		ret->degrees = (double)n - 1;
 	}
-	set_interval(ret);
-	ret->low = MAX(ret->low, MIN(mean, 0));
+	set_sum_interval(ret);
 	return true;
 }
 
@@ -311,14 +322,12 @@ static int add_cells(struct growing *w)
 static void finish(struct growing *w, struct analyze_site *s, u32 at, double terms)
 {
 	struct analyze_rate *r = &s->rate;
-	double lowest = MIN(r->slope, 0);
 
 	r->degrees = terms > 0 ? r->variance * r->variance / terms : 1e6;
-	set_interval(r);
-	if (w->g->over_time) {
-		r->low = MAX(r->low, lowest);
-		r->sure = MAX(r->sure, lowest);
-	}
+	if (w->g->over_time)
+		set_sum_interval(r);
+	else
+		set_interval(r);
 	s->grew = w->steps[at] ? (double)w->rises[at] / (double)w->steps[at] : 0;
 	s->only_grows &= r->low > 0 && !w->g->over_time;
 	s->sure = r->sure > 0 || s->only_grows;

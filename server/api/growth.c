@@ -26,6 +26,7 @@ struct growth {
 	struct analyze_cell *cells;	    /* owned */
 	double *values;			    /* owned; of a row, by bucket */
 	u64 limit, warmup_s;
+	struct api_exactness exact;
 };
 
 static void growth_deinit(struct growth *g)
@@ -91,6 +92,14 @@ static void count_instance(const struct growth *g, const struct query_instance *
 		whole[e->end - 1] = 0;
 }
 
+static int find_exactness(struct api_call *c, struct growth *g)
+{
+	char name[STORE_TYPE_BYTES] = "";
+
+	(void)sscanf(g->data.type, "%*[^:]:%31[^:]", name);
+	return api_exactness(c, &g->q, name, &g->exact);
+}
+
 static int analyze(struct growth *g)
 {
 	struct query_growth *d = &g->data;
@@ -123,11 +132,12 @@ static int analyze(struct growth *g)
 
 /* ---- the answer ---- */
 
-static void put_rate(struct json_writer *w, const struct analyze_site *s)
+static void put_rate(struct json_writer *w, const struct growth *g, const struct analyze_site *s)
 {
 	json_put_fixed(w, "slope", s->rate.slope, 3);
-	json_put_fixed(w, "low", s->rate.low, 3);
-	json_put_fixed(w, "high", s->rate.high, 3);
+	json_put_fixed(w, "low", s->rate.low / g->exact.factor, 3);
+	if (!g->exact.no_maximum)
+		json_put_fixed(w, "high", s->rate.high * g->exact.factor, 3);
 	json_put_fixed(w, "first", s->first, 0);
 	json_put_fixed(w, "last", s->last, 0);
 	json_put_fixed(w, "grew", s->grew, 4);
@@ -203,7 +213,7 @@ static void put_row(struct json_writer *w, const struct growth *g, const struct 
 		for (u32 b = 0; b < d->n_buckets && d->cells.data[i].site == s->site; b++)
 			g->values[b] += d->cells.data[i].values[b];
 	json_open_object(w, NULL);
-	put_rate(w, s);
+	put_rate(w, g, s);
 	json_put_u64(w, "chains", site->chains);
 	json_put_u64(w, "samples", site->samples);
 	put_stack(w, d->profile, site);
@@ -250,7 +260,7 @@ static void put_answer(struct json_writer *w, const struct growth *g)
 	put_values(w, "totals", d, d->totals);
 	if (g->found.used) {
 		json_open_object(w, "all");
-		put_rate(w, &g->found.all);
+		put_rate(w, g, &g->found.all);
 		json_close(w);
 	} else {
 		snprintf(note, sizeof(note), "not enough data: %u of %u periods", g->found.points,
@@ -278,6 +288,8 @@ static int growth(struct api_call *c)
 		r = query_growth(c->a->o.store, &g.q, step_ms, &g.data, &c->d);
 	if (r == 0)
 		r = analyze(&g);
+	if (r == 0)
+		r = find_exactness(c, &g);
 	if (r == 0)
 		put_answer(&c->json, &g);
 	return r;

@@ -144,6 +144,20 @@ int api_reason(int r, bool writes, struct diag *d);
 
 /* Puts the names of what stands for others in an answer: bits of enum profile_limited. */
 void api_put_limited(struct json_writer *w, u32 limited);
+
+struct api_exactness {	 /* of the sums that a query selects */
+	bool is_drawn;	 /* samples stand for different numbers of others */
+	double factor;	 /* by which they may be wrong, beside what chance does */
+	bool no_maximum; /* some of them are lower bounds */
+};
+
+/* `type`: the name of the sample type. */
+int api_exactness(struct api_call *c, const struct query *q, const char *type,
+		  struct api_exactness *ret);
+/* Writes the first `limit` rows as "rows": of the query's profile and its table (top.c). */
+struct profile_table;
+int api_put_rows(struct api_call *c, const struct query *q, const struct profile *p,
+		 const struct profile_table *t, u64 limit);
 bool api_is_json(const char *content_type);
 bool api_is_protobuf(const char *content_type);
 /* Adds a header of the answer; both are static strings. */

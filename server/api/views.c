@@ -335,25 +335,6 @@ static int diff(struct api_call *c)
 
 /* ---- tables ---- */
 
-static void put_row(struct json_writer *w, const struct profile_table *t,
-		    const struct profile_row *row, u64 samples)
-{
-	double low = 0, high = 0, share = t->total ? (double)row->self / (double)t->total : 0;
-
-	json_open_object(w, NULL);
-	json_put_text(w, "name", strtab_get(&t->strings, row->name));
-	json_put_text(w, "object", strtab_get(&t->strings, row->object));
-	json_put_text(w, "kind", row->kind < FRAME_KIND_N ? vocab_frame_kind(row->kind)->name : "");
-	json_put_s64(w, "self", row->self);
-	json_put_s64(w, "total", row->total);
-	/* The 95 % interval of the share of self. */
-	if (profile_share_interval(share, samples, &low, &high)) {
-		json_put_fixed(w, "self_share_low", low, 6);
-		json_put_fixed(w, "self_share_high", high, 6);
-	}
-	json_close(w);
-}
-
 static int top(struct api_call *c)
 {
 	_cleanup_profile_table_ struct profile_table *t = NULL;
@@ -375,12 +356,9 @@ static int top(struct api_call *c)
 	put_head(&c->json, &q, p);
 	json_put_s64(&c->json, "total", t->total);
 	json_put_u64(&c->json, "functions", t->rows.n);
-	json_open_array(&c->json, "rows");
-	for (size_t i = 0; i < t->rows.n && i < limit; i++)
-		put_row(&c->json, t, &t->rows.data[i], profile_sample_count(p));
+	r = api_put_rows(c, &q, p, t, limit);
 	json_close(&c->json);
-	json_close(&c->json);
-	return 0;
+	return r;
 }
 
 static int find_format(struct api_call *c, const char *name, const struct profile_format **ret)

@@ -28,6 +28,9 @@
 #define FEW_ROWS 20000
 #define MANY_ROWS 200000
 
+#define UNFREED_TYPE "memory:unfreed_space:bytes:unfreed_space:bytes"
+#define ALLOCATED_TYPE "memory:alloc_space:bytes:alloc_space:bytes"
+
 /* The labels of which each instance has its own values; first those of a service of a host. */
 static const char *const instance_labels[] = {
 	"service.name", "host.name",	      "service.instance.id", "process.pid", "container.id",
@@ -56,6 +59,7 @@ struct growing {
 	struct map groups;    /* series id → plan_group(); empty: processes are not told apart */
 	struct map states;    /* of the present bucket: group → the most states of a series */
 	struct strtab names;  /* of instances and sites, while they are made */
+	size_t n_labels;      /* of instance_labels, that tell instances apart */
 	struct map cells;     /* instance << 32 | site → index */
 	vec(double) gains;    /* by site */
 	u32 others;	      /* the site for those that are left out, or PROFILE_NONE */
@@ -308,6 +312,16 @@ static int leave_out(struct growing *w, size_t max)
 
 /* ---- instances ---- */
 
+static void instance_key(const struct plan *plan, const struct store_found_series *s,
+			 size_t n_labels, struct str *key)
+{
+	for (size_t i = 0; i < n_labels; i++) {
+		const char *value = plan_label(plan, s, instance_labels[i]);
+
+		str_append(key, value, strlen(value) + 1);
+	}
+}
+
 static int add_instance(struct growing *w, const struct store_found_series *s, size_t n_labels)
 {
 	_cleanup_str_ struct str key = {};
@@ -315,11 +329,7 @@ static int add_instance(struct growing *w, const struct store_found_series *s, s
 	u32 id;
 	int r;
 
-	for (size_t i = 0; i < n_labels; i++) {
-		const char *value = plan_label(&w->plan, s, instance_labels[i]);
-
-		str_append(&key, value, strlen(value) + 1);
-	}
+	instance_key(&w->plan, s, n_labels, &key);
 	r = key.failed ? -ENOMEM : strtab_add(&w->names, key.data, key.n, &id);
 	if (r == 0 && w->names.n > before) {
 		struct query_instance e = {.reported = calloc(w->out.n_buckets + 1, 1)};
@@ -364,6 +374,7 @@ static int make_instances_by(struct growing *w, size_t n_labels)
 	bool has_pid = false;
 	int r;
 
+	w->n_labels = n_labels;
 	vec_foreach (&w->out.instances, e)
 		free(e->reported);
 	vec_clear(&w->out.instances);
@@ -519,6 +530,65 @@ static int scan_buckets(struct growing *w)
 	return r;
 }
 
+/* ---- who was there ---- */
+
+static int see_series(struct growing *w, const struct plan *plan, struct map *ret)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < plan->series.n && r == 0; i++) {
+		_cleanup_str_ struct str key = {};
+		u32 id;
+
+		instance_key(plan, &plan->series.data[i], w->n_labels, &key);
+		r = key.failed ? -ENOMEM : 0;
+		if (r == 0 && strtab_find(&w->names, key.data, key.n, &id))
+			r = map_put(ret, plan->series.data[i].id, id - 1);
+	}
+	return r;
+}
+
+/*
+ * A process that frees all that it allocates has no value of unfreed_space, nor has one of which no
+ * leak was drawn; that it was there, alloc_space tells. Else a leak of which little is drawn would
+ * seem to have begun and ended with its first and last sample.
+ */
+static int see_allocating(struct growing *w)
+{
+	_cleanup_store_rows_ struct store_rows rows = {};
+	struct query q = *w->q;
+	struct store_filter f;
+	struct map seen = {};
+	struct plan plan;
+	int r;
+
+	if (strcmp(w->plan.type, UNFREED_TYPE) != 0)
+		return 0;
+	q.type = (char *)ALLOCATED_TYPE; /* borrowed */
+	q.strict = false;
+	r = plan_init(&plan, w->store, &q, PLAN_ONE_TYPE | PLAN_SERIES, w->diag);
+	f = plan_filter(&plan, &q);
+	if (r == 0)
+		r = see_series(w, &plan, &seen);
+	if (r == 0)
+		r = store_scan(w->store, &f, STORE_BY_TIME | STORE_BY_SERIES, w->out.step_ms, &rows,
+			       w->diag);
+	w->out.damaged |= rows.damaged;
+	for (size_t i = 0; i < rows.rows.n && r == 0; i++) {
+		const struct store_row *row = &rows.rows.data[i];
+		u64 b = (row->time_ms - w->out.from_ms) / w->out.step_ms;
+		const u64 *at = map_get(&seen, row->series);
+		struct query_instance *e = at ? &w->out.instances.data[*at] : NULL;
+
+		if (e && row->time_ms >= w->out.from_ms && b < w->out.n_buckets)
+			e->reported[b] = MAX(e->reported[b],
+					     (u8)(e->is_young ? QUERY_IN_PART : QUERY_WHOLE));
+	}
+	map_deinit(&seen);
+	plan_deinit(&plan);
+	return r;
+}
+
 /* The most buckets from one report to the next. */
 static u32 usual_gap(const struct query_instance *e)
 {
@@ -597,6 +667,8 @@ static int fill(struct growing *w)
 		r = leave_out(w, MIN(MAX(n, (size_t)MIN_SITES), (size_t)MAX_SITES));
 	if (r == 0)
 		r = scan_buckets(w);
+	if (r == 0)
+		r = see_allocating(w);
 	find_ends(&w->out, w->groups.n);
 	w->out.damaged |= w->plan.set.damaged;
 	w->out.limited = plan_limited(&w->plan);

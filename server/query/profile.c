@@ -605,8 +605,10 @@ static int add_samples(struct answer *a)
 			stacks[i] = lost;
 		if (r == 0)
 			r = profile_add_sample(p, 0, e->thread, stacks[i], &e->value);
-		if (r == 0)
+		if (r == 0) {
+			profile_set_draws(p, e->count);
 			profile_count_quality(p, stacks[i], e->count);
+		}
 	}
 	return r;
 }

@@ -16,9 +16,10 @@ RESIDENT = "memory:resident:bytes:resident:bytes"
 NS = 1000000000
 
 
-def otlp(at, stacks, kind="resident", pid=10, service="shop", memory=None):
+def otlp(at, stacks, kind="resident", pid=10, service="shop", memory=None, estimate=None):
     """A profile of one process at one time. stacks: {(function, …) from the leaf: bytes}"""
     strings, functions = Strings([""]), {}
+    attribute = ("memory", memory) if memory else ("estimate", estimate) if estimate else None
 
     def location(name):
         return functions.setdefault(name, len(functions) + 1)
@@ -27,7 +28,7 @@ def otlp(at, stacks, kind="resident", pid=10, service="shop", memory=None):
     for names, value in stacks.items():
         tables.append({"locationIndices": [location(n) for n in names]})
         rows.append({"stackIndex": len(tables) - 1, "values": [str(int(value))], "timestampsUnixNano": [str(at)],
-                     "attributeIndices": [1] if memory else []})
+                     "attributeIndices": [1] if attribute else []})
     type_of = {"typeStrindex": strings.of(kind), "unitStrindex": strings.of("bytes")}
     return json.dumps({
         "resourceProfiles": [{
@@ -36,7 +37,7 @@ def otlp(at, stacks, kind="resident", pid=10, service="shop", memory=None):
             "scopeProfiles": [{"profiles": [{"samples": rows, "sampleType": type_of, "timeUnixNano": str(at)}]}]}],
         "dictionary": {
             "mappingTable": [{}], "linkTable": [{}], "stackTable": tables,
-            "attributeTable": [{}] + ([{"keyStrindex": strings.of("memory"), "value": {"stringValue": memory}}] if memory else []),
+            "attributeTable": [{}] + ([{"keyStrindex": strings.of(attribute[0]), "value": {"stringValue": attribute[1]}}] if attribute else []),
             "locationTable": [{}] + [{"lines": [{"functionIndex": i, "line": str(40 + i)}]} for i in functions.values()],
             "functionTable": [{}] + [{"nameStrindex": strings.of(n), "filenameStrindex": strings.of(f"/src/{n}.c")} for n in functions],
             "stringTable": strings}}).encode()
@@ -104,6 +105,52 @@ def test_a_restart_is_no_growth(past):
     assert answer["all"]["low"] <= 0 and not row_of(answer, "cache")["only_grows"]
     # With the warm-up it looks as if it grew.
     assert past.growth(warmup=0)["all"]["slope"] > 1.5 * answer["all"]["slope"]
+
+
+UNFREED = "memory:unfreed_space:bytes:unfreed_space:bytes"
+ALLOCATED = "memory:alloc_space:bytes:alloc_space:bytes"
+
+
+def test_a_leak_of_which_little_is_drawn(past):
+    """1 kB a second, of which one object in 125 is seen, beside churn: the time without a sample counts, too."""
+    r = random.Random(5)
+    seen = 0
+    for i in range(N):
+        past.push(i, {("malloc", "churn", "main"): 1e9 + 1e8 * r.random(), ("malloc", "leak", "main"): 5000 * (i % 2)}, kind="alloc_space",
+                  estimate="windows")
+        if i in (14, 30, 31, 46, 52):
+            seen += 1
+            past.push(i, {("malloc", "leak", "main"): 125000}, kind="unfreed_space", estimate="windows")
+    answer = past.growth(type=UNFREED)
+    first = answer["rows"][0]
+    assert site(first)["name"] == "leak" and first["sure"]
+    # The first and the last step do not count.
+    expected = seen * 125000 / ((N - 2) * STEP)
+    assert abs(first["slope"] - expected) < 1
+    # A Poisson variable of 5 is one of 1.62 to 11.67, and windows are right to within 1.25.
+    assert abs(first["low"] * 1.25 / expected - 1.62 / 5) < 0.1 and abs(first["high"] / 1.25 / expected - 11.67 / 5) < 0.3
+
+
+@pytest.mark.parametrize("estimate", ["sampled", "windows", "at least"])
+def test_bounds_of_what_was_drawn(past, estimate):
+    """Each function has an interval of its own draws: four large objects are worth four, whatever else was drawn."""
+    for i in range(N):
+        past.push(i, {("malloc", "often", "main"): 1000}, kind="alloc_space", estimate=estimate)
+        if i % 15 == 0:
+            past.push(i, {("malloc", "seldom", "main"): 100000}, kind="alloc_space", estimate=estimate)
+    answer = get(past.server, "/api/v1/top", type=ALLOCATED, query='{service.name="shop"}',
+                 **{"from": past.begin * 1000, "to": (past.begin + N * STEP) * 1000})
+    rows = {r["name"]: r for r in answer["rows"]}
+    factor = 1 if estimate == "sampled" else 1.25
+    for name, value, low, high in (("often", 60000, 45.8 / 60, 77.2 / 60), ("seldom", 400000, 1.09 / 4, 10.24 / 4)):
+        row = rows[name]
+        assert row["total"] == value and row["self"] == 0 and "self_low" not in row and "self_share_low" not in row
+        assert abs(row["total_low"] / value * factor - low) < 0.03, row
+        if estimate == "at least":
+            assert "total_high" not in row
+        else:
+            assert abs(row["total_high"] / value / factor - high) < 0.05, row
+    assert rows["malloc"]["self_low"] == rows["malloc"]["total_low"]
 
 
 def test_processes_at_the_same_time_add_up(past):

@@ -187,7 +187,32 @@ Test(growth, a_mean_of_few_samples)
 	for (u32 i = 0; i < ARRAY_SIZE(rates); i++)
 		rates[i] = 100;
 	cr_assert(analyze_mean(rates, ARRAY_SIZE(rates), 16, &r));
-	cr_assert(r.low < 60 && r.low > 40 && r.high > 140 && r.high < 160, "%f %f", r.low, r.high);
+	cr_assert(r.low < 60 && r.low > 40 && r.high > 150 && r.high < 170, "%f %f", r.low, r.high);
+}
+
+/* 1 kB/s, of which one object a second is seen with a probability of 1 %: 6 in ten minutes. */
+Test(growth, coverage_of_a_rare_leak)
+{
+	const u32 runs = 4000;
+	u32 hits = 0, unseen = 0;
+
+	for (u32 k = 0; k < runs; k++) {
+		double rates[60] = {};
+		struct analyze_rate r;
+		u64 seen = 0;
+
+		for (u32 i = 0; i < ARRAY_SIZE(rates); i++)
+			for (u32 second = 0; second < 10; second++)
+				if (uniform() < 0.01) {
+					rates[i] += 1000 / 0.01 / 10;
+					seen++;
+				}
+		cr_assert(analyze_mean(rates, ARRAY_SIZE(rates), seen, &r));
+		hits += seen && r.low <= 1000 && 1000 <= r.high;
+		unseen += !seen;
+	}
+	cr_assert(hits > 0.93 * runs && hits < 0.99 * runs, "%u of %u", hits, runs);
+	cr_assert(unseen < 0.01 * runs, "%u", unseen);
 }
 
 /* ---- sites and instances ---- */

@@ -10,7 +10,7 @@ import type { SampleType } from "./vocab.ts";
 
 export interface Rate {
   slope: number;
-  /** The 95 % interval. */
+  /** The 95 % interval. high: Infinity if the slope is a lower bound. */
   low: number;
   high: number;
   first: number;
@@ -58,7 +58,7 @@ export interface Growth extends Range {
 }
 
 function rate(o: Record<string, unknown>): Rate {
-  return { slope: number(o["slope"]), low: number(o["low"]), high: number(o["high"]), first: number(o["first"]), last: number(o["last"]),
+  return { slope: number(o["slope"]), low: number(o["low"]), high: o["high"] === undefined ? Infinity : number(o["high"]), first: number(o["first"]), last: number(o["last"]),
     grew: number(o["grew"]), onlyGrows: o["only_grows"] === true, sure: o["sure"] === true };
 }
 
@@ -120,7 +120,7 @@ export function perHour(v: number, t: SampleType): string {
 
 /** "3.10 MiB to 4.10 MiB" */
 export function interval(r: Rate, t: SampleType): string {
-  return `${amount(r.low, t)} to ${amount(r.high, t)}`;
+  return r.high === Infinity ? `${amount(r.low, t)} or more` : `${amount(r.low, t)} to ${amount(r.high, t)}`;
 }
 
 export function ownFrame(s: Suspect): GrowthFrame | null {
