@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1 # one write per answer: two would wait 40 ms for a delayed acknowledgement
 
     def do_GET(self):
         body = json.dumps([{"id": i, "name": f"item {i}"} for i in range(200)]).encode()

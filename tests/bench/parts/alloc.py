@@ -13,11 +13,12 @@ import tempfile
 import time
 
 from .common import TOP
-from .observers import by_turns, culprit, peer, that_run
+from .observers import by_turns, culprit, peer
 from host import free_port, wait_for
 
-MEASURE_S = int(os.environ.get("BENCH_ALLOC_S", "5"))
+MEASURE_S = int(os.environ.get("BENCH_ALLOC_S", "4"))
 HERE = os.path.join(TOP, "tests/bench")
+MEMLEAK = os.path.expanduser("~/.cache/culprit-peers/memleak")
 
 # What gala-gopher's mem_glibc attaches to: each call, and its return.
 EACH_CALL = """
@@ -44,13 +45,29 @@ def allocator_of(pid):
     raise OSError("no allocator is known")
 
 
+EACH = "a probe of each call (bpftrace)", "memleak (libbpf-tools)"
+
+
+@contextlib.contextmanager
+def memleak(pid, path):
+    """It prints its first table after the interval, by when it has long been attached. It cuts long paths."""
+    if not os.path.isdir(MEMLEAK):
+        raise OSError("run tests/bench/get")
+    with tempfile.TemporaryDirectory() as d:
+        os.symlink(path, f"{d}/so")
+        with peer(f"{MEMLEAK}/lib64/ld-linux-x86-64.so.2", "--library-path", f"{MEMLEAK}/usr/lib/x86_64-linux-gnu",
+                  f"{MEMLEAK}/usr/sbin/memleak-libbpf", "-p", str(pid), "-O", f"{d}/so", "60", seconds=3):
+            yield
+
+
 def observers(pid):
     path = allocator_of(pid)
-    return that_run("alloc", {
+    return {
+        "nothing": contextlib.nullcontext,
         "culprit record --alloc": lambda: culprit("--alloc", "-p", pid),
-        "a probe of each call (bpftrace)": lambda: peer("bpftrace", "-p", str(pid), "-e", EACH_CALL.format(path), seconds=6),
-        "memleak-bpfcc": lambda: peer("memleak-bpfcc", "-p", str(pid), "-O", path, "60", seconds=10),
-    })
+        EACH[0]: lambda: peer("bpftrace", "-p", str(pid), "-e", EACH_CALL.format(path), seconds=4),
+        EACH[1]: lambda: memleak(pid, path),
+    }
 
 
 @contextlib.contextmanager
@@ -78,7 +95,7 @@ def loop():
                 n = calls() - n
                 return {"per second": n / (time.monotonic() - begin), "per CPU second": n / (cpu_seconds(p.pid) - cpu)}
 
-            by_turns("malloc and free in a loop", "/s", observers(p.pid), run)
+            by_turns("malloc and free in a loop", "/s", observers(p.pid), run, EACH)
 
 
 def commands_of(port):
@@ -111,7 +128,7 @@ def redis():
                 n = commands_of(port) - n
                 return {"per second": n / (time.monotonic() - begin), "per CPU second": n / (cpu_seconds(p.pid) - cpu)}
 
-        by_turns("redis SET of 256 bytes", "/s", observers(p.pid), run)
+        by_turns("redis SET of 256 bytes", "/s", observers(p.pid), run, EACH)
 
 
 def web(what, *command):
@@ -128,14 +145,14 @@ def web(what, *command):
         wait_for(lambda: "Requests/sec: " in (out := subprocess.run(
             [*wrk[:3], "-d1s", wrk[4]], capture_output=True, text=True, check=False).stdout) and " 0 requests" not in out, what)
         run() # what a JIT compiler does at first
-        by_turns(f"{what} under wrk", "/s", observers(p.pid), run)
+        by_turns(f"{what} under wrk", "/s", observers(p.pid), run, EACH)
 
 
 def alloc():
     """Throughput of redis-server under redis-benchmark, a C program that only allocates and frees, and web servers in Java
     and Python, while each observer records their allocations, compared with the same round without. Per CPU second: of the
-    program alone. gala-gopher's way is a uprobe and a uretprobe of each call: here by bpftrace. memleak-bpfcc needs headers
-    of a kernel (BCC_KERNEL_SOURCE)."""
+    program alone. gala-gopher's way is a uprobe and a uretprobe of each call: here by bpftrace, and in libbpf-tools' memleak,
+    which walks each stack as well. These are measured once."""
     loop()
     if shutil.which("redis-server"):
         redis()

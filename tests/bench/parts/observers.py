@@ -34,7 +34,8 @@ def peer(*command, seconds=3):
             time.sleep(seconds)
             if p.poll() is not None:
                 out.seek(0)
-                raise OSError(out.read().decode(errors="replace").strip().splitlines()[-1])
+                lines = out.read().decode(errors="replace").strip().splitlines()
+                raise OSError(next((line for line in lines if "fail" in line), lines[-1] if lines else "it says nothing"))
             yield
         finally:
             p.send_signal(signal.SIGINT)
@@ -57,19 +58,31 @@ def that_run(part, observers):
     return works
 
 
-def by_turns(what, unit, works, run):
+def measure(name, context, run):
+    """What `run` returns while the observer watches; None if it does not run here."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(context())
+        except (OSError, AssertionError) as e:
+            print(f"{name} does not run here: {str(e).strip() or type(e).__name__}")
+            return None
+        return run()
+
+
+def by_turns(what, unit, works, run, once=()):
     """`run` returns {figure: value}, higher is better. Each observer in turn, RUNS rounds; the ratio is to the same round
-    without any."""
+    without any. Those of `once`, which make the program very slow, are measured in the first round only."""
     rounds = []
-    for _ in range(RUNS):
+    for i in range(RUNS):
         rounds.append({})
         for name, context in works.items():
-            with context():
-                rounds[-1][name] = run()
+            if i == 0 or name not in once:
+                rounds[-1][name] = measure(name, context, run)
     for figure in rounds[0]["nothing"]:
         note(f"{what}, {figure}", statistics.median(r["nothing"][figure] for r in rounds), unit)
         for name in works:
             if name != "nothing":
-                ratios = [r[name][figure] / r["nothing"][figure] for r in rounds]
-                note(f"{what}, {figure}: {name}", statistics.median(ratios), "×",
-                     f"{min(ratios):.3f} to {max(ratios):.3f}", 0.97 if name.startswith("culprit") else None)
+                ratios = [r[name][figure] / r["nothing"][figure] for r in rounds if r.get(name)]
+                if ratios:
+                    note(f"{what}, {figure}: {name}", statistics.median(ratios), "×",
+                         f"{min(ratios):.4f} to {max(ratios):.4f}", 0.97 if name.startswith("culprit") else None)
