@@ -46,8 +46,12 @@
 /* By how much a window becomes longer if probes take its time, and how often to look. */
 #define STALL_MAX_NS 100000000ULL
 #define STALL_STEP_NS 2000000ULL
-/* Not where probes take most of the time anyway: it would never be long enough. */
+/*
+ * Not where probes take most of the time anyway: it would never be long enough. After so many
+ * windows that is known.
+ */
 #define STALL_SHARE 0.6
+#define STALL_WINDOWS 3.5
 /* The first window of a process, of whose calls little is known. */
 #define WINDOW_FIRST_NS 5000000ULL
 /* A process whose calls take less than this part of its budget is probed all the time again, after
@@ -449,7 +453,7 @@ static bool goes_on(struct allocs *a, struct probed *p, u64 now)
 {
 	u64 passed = now - p->begin_ns, most = 0, left;
 
-	if (passed >= p->wanted_ns + STALL_MAX_NS ||
+	if (passed >= p->wanted_ns + STALL_MAX_NS || p->means.windows < STALL_WINDOWS ||
 	    p->means.most_ns > STALL_SHARE * p->means.open_ns || read_threads(a) < 0)
 		return false;
 	for (size_t i = 0; i < a->threads.n; i++)
