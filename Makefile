@@ -74,6 +74,7 @@ check-vm: all ## the kernel matrix in QEMU (packages: tools/install test vm)
 	tools/vm/contexts --build $(BUILD)
 	tools/vm/events --build $(BUILD)
 	tools/vm/nesting --build $(BUILD)
+	tools/vm/traces --build $(BUILD)
 	tools/vm/waits --build $(BUILD)
 	tools/vm/runtimes --build $(BUILD)
 

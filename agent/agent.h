@@ -17,6 +17,7 @@
 #include "agent/parser/parser.h"
 #include "agent/pipeline/pipeline.h"
 #include "agent/symbolize/symbolize.h"
+#include "agent/tracer/tracer.h"
 #include "base/diag.h"
 #include "base/str.h"
 #include "base/types.h"
@@ -41,6 +42,8 @@ struct recording_options {
 	bool alloc;		 /* allocations; likewise */
 	/* What Java programs allocate, by their JVMs (agent/attach); likewise */
 	bool attach_java;
+	/* Nothing is sampled: bits 1 << enum bpf_prog_type, for recording_trace(). */
+	u64 trace;
 	u64 hz;	       /* samples per second on each CPU; 0: the event's default */
 	u64 period;    /* events per sample, instead of a rate; 0: none */
 	double budget; /* as sampler_options.budget */
@@ -98,8 +101,49 @@ void recording_symbol_stats(const struct recording *r, struct symbolizer_stats *
 void recording_heap_say(struct recording *r,
 			void (*say)(void *arg, u32 pid, const char *comm, const char *text),
 			void *arg);
+
+/* With options.trace: stacks for the programs of a script, which have them by id (abi/trace.h). */
+
+/* Where programs of this type (enum bpf_prog_type) ask for stacks. -ENOENT: not in `trace`. */
+int recording_trace(const struct recording *r, u32 type, struct sampler_trace *ret);
+/* The present id of a stack, as pipeline_trace_id(): equal stacks of a process have equal ones. */
+u64 recording_stack_id(struct recording *r, u64 id);
+/*
+ * Names stacks; pid: of the process, 0 for kernel stacks. ret: ids of stacks of
+ * recording_names(), each with its leaf first. A stack that was lost has a note as its only frame.
+ * Many at once are named faster. -ENOMEM.
+ */
+struct recording_stack {
+	u64 id;
+	u32 pid;
+};
+int recording_name_stacks(struct recording *r, const struct recording_stack *stacks, size_t n,
+			  u32 *ret);
+/* Stacks that were not taken because another walk was under way, or were lost on the way. */
+u64 recording_lost_stacks(struct recording *r);
+/* The names so far; borrowed. */
+const struct profile *recording_names(const struct recording *r);
+
 /* The i-th event; NULL after the last one. Borrowed until recording_destroy(). */
 const struct sampler_source *recording_source(const struct recording *r, u32 i);
+
+/* ---- a script ---- */
+
+/* A script (agent/trace) with the recording that takes its stacks. Functions are as those there. */
+struct tracing;
+
+int tracing_create(const struct tracer_session_options *o, struct diag *reterr_diag,
+		   struct tracing **ret);
+int tracing_start(struct tracing *t, struct diag *reterr_diag);
+u32 tracing_probes(const struct tracing *t);
+int tracing_poll(struct tracing *t, int wait_ms);
+void tracing_signal(struct tracing *t, int number);
+int tracing_end(struct tracing *t);
+/* As tracer_session_profile_map() and tracer_session_profile(). */
+int tracing_profile_check(const struct tracing *t, struct diag *reterr_diag);
+int tracing_profile(struct tracing *t, struct profile **ret, struct diag *reterr_diag);
+void tracing_losses(const struct tracing *t, u64 ret[TRACE_LOSS_N]);
+void tracing_destroy(struct tracing *t);
 
 /* ---- the always-on agent ---- */
 

@@ -24,8 +24,11 @@ struct recording {
 	struct identities *identities; /* owned, or NULL: the agent's, or there are none */
 	struct flights *flights;       /* likewise */
 	u64 follow_ns;		       /* when they look again (identities_follow()) */
-	bool whole_time;	       /* all sources make one profile */
-	bool alloc;		       /* likewise, with the types of all */
+	/* With options.trace (recording_trace.c): */
+	struct profile *names; /* owned: stacks with their names */
+	struct map named;      /* stack of the batch and its image → stack of `names` */
+	bool whole_time;       /* all sources make one profile */
+	bool alloc;	       /* likewise, with the types of all */
 };
 
 /* How the always-on agent differs from a recording by itself. 0 and NULL: it does not. */
@@ -77,6 +80,9 @@ struct agent {
 	struct diag diag;
 	u64 n_reloads, n_refused; /* atomic: /metrics reads them */
 };
+
+/* The events for options.trace; returns their number. */
+u32 recording_trace_events(u64 types, struct sampler_event ret[SAMPLER_MAX_SOURCES]);
 
 /* For a process that runs for long: large blocks and what is free go back to the system. */
 void agent_tune_malloc(void);

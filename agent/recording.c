@@ -205,7 +205,8 @@ static int select_samples(struct selection *s, const struct recording_options *o
 	s->uid = calloc(s->uids.items.n + 1, sizeof(*s->uid));
 	if (!s->pid || !s->uid)
 		return -ENOMEM;
-	r = choose_events(s, o, clock_hz, reterr_diag);
+	if (!o->trace)
+		r = choose_events(s, o, clock_hz, reterr_diag);
 	if (r == 0)
 		r = parse_pids(&s->pids, reterr_diag, s->pid);
 	if (r == 0)
@@ -214,7 +215,9 @@ static int select_samples(struct selection *s, const struct recording_options *o
 		return r;
 	*ret = (struct sampler_options){
 		.events = s->event,
-		.n_events = (u32)s->events.items.n,
+		.n_events = o->trace ? recording_trace_events(o->trace, s->event)
+				     : (u32)s->events.items.n,
+		.traces = o->trace != 0,
 		.kernel_stacks = !o->user_only,
 		.user_stacks = !o->kernel_only,
 		.whole_time = o->wall || o->whole_time,
@@ -336,6 +339,12 @@ int recording_open(const struct recording_options *o, const struct recording_lim
 		return diag_set(reterr_diag, r, "%s",
 				r == -ENOMEM ? "out of memory" : strerror(-r));
 	}
+	if (o->trace)
+		rec->names = profile_create();
+	if (o->trace && !rec->names) {
+		recording_destroy(rec);
+		return -ENOMEM;
+	}
 	rec->whole_time = o->wall;
 	rec->alloc = o->alloc;
 	*ret = rec;
@@ -374,6 +383,8 @@ void recording_destroy(struct recording *r)
 	symbolizer_destroy(r->symbolizer);
 	recent_destroy(r->recent);
 	pipeline_destroy(r->pipeline);
+	profile_destroy(r->names);
+	map_deinit(&r->named);
 	flights_destroy(r->flights);
 	identities_destroy(r->identities);
 	free(r);

@@ -16,6 +16,7 @@ int cmd_record(int argc, char **argv);
 int cmd_stackprobe(int argc, char **argv);
 int cmd_symbols(int argc, char **argv);
 int cmd_top(int argc, char **argv);
+int cmd_trace(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_server(int argc, char **argv);
 /* `culprit server backup` and `culprit server restore`; argv[0] is the last word. */

@@ -22,6 +22,7 @@ static const struct cli_command commands[] = {
 	{"stackprobe", cmd_stackprobe, "serve gala-gopher's API of flame graphs, and make them"},
 	{"record", cmd_record, "profile the machine, processes or a command into a file"},
 	{"top", cmd_top, "show where the time goes right now, in the terminal"},
+	{"trace", cmd_trace, "run a program of bpftrace's language on events of the machine"},
 	{"doctor", cmd_doctor, "check what works on this machine, and what to do about the rest"},
 	{"up-server", cmd_up_server, NULL}, /* which `up` starts */
 	{"parsers", cmd_parsers, NULL},	    /* which all that sample start */

@@ -1,24 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/alloc/attach.h"
 
-#include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
-#include <linux/bpf.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/probe/probe.h"
 #include "base/cleanup.h"
-
-/* The part of union bpf_attr for BPF_LINK_CREATE that headers before Linux 6.6 lack. */
-struct link_uprobes {
-	u32 program, target, attach_type, flags;
-	u64 path;
-	u64 offsets, reference_counters, cookies;
-	u32 n, multi_flags, pid, pad;
-};
 
 static u64 cookie_of(const struct alloc_site *s)
 {
@@ -29,25 +19,25 @@ static int attach_session(const struct alloc_programs *p, u32 pid, const char *p
 			  const struct alloc_sites *sites, struct alloc_probes *ret)
 {
 	u64 offsets[ALLOC_MAX_SITES], cookies[ALLOC_MAX_SITES];
-	struct link_uprobes attr = {
-		.program = (u32)bpf_program__fd(p->session),
-		.attach_type = ALLOC_UPROBE_SESSION,
-		.path = (u64)path,
-		.offsets = (u64)offsets,
-		.cookies = (u64)cookies,
+	const struct probe_uprobes u = {
+		.program = bpf_program__fd(p->session),
+		.attach_type = PROBE_UPROBE_SESSION,
+		.path = path,
+		.offsets = offsets,
+		.cookies = cookies,
 		.n = sites->n,
 		.pid = pid,
 	};
-	long fd;
+	int fd;
 
 	for (u32 i = 0; i < sites->n; i++) {
 		offsets[i] = sites->site[i].foff;
 		cookies[i] = cookie_of(&sites->site[i]);
 	}
-	fd = syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
+	fd = probe_link_uprobes(&u);
 	if (fd < 0)
-		return -errno;
-	ret->session = (int)fd;
+		return fd;
+	ret->session = fd;
 	return 0;
 }
 

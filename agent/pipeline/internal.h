@@ -25,6 +25,7 @@ struct pipeline {
 	int epoll_fd;
 	int nice; /* nice value of the thread before pipeline_start() */
 	bool keep_times;
+	bool walks; /* user stacks are taken */
 	bool (*process_seen)(void *arg, const struct procman_process *p, struct runtimes *r);
 	void (*jvm_seen)(void *arg, const struct procman_process *p, u64 avma);
 	const char *jvm_flag;
@@ -48,6 +49,7 @@ struct pipeline {
 	u64 parked_bytes, parked_max;
 	bool has_execs;		   /* procman has learned of some while the ring was read */
 	struct tasks *tasks;	   /* owned; NULL: waits are not recorded */
+	struct traced *traced;	   /* owned; NULL: the sources are not those of a script */
 	struct alloc *alloc;	   /* owned; NULL: allocations are not recorded */
 	struct resident *resident; /* owned; NULL: resident memory is not followed */
 	struct heaps *heaps;	   /* owned; NULL: memory profiles are not read */

@@ -18,6 +18,7 @@
 #include "agent/pipeline/records.h"
 #include "agent/pipeline/resident.h"
 #include "agent/pipeline/tasks.h"
+#include "agent/pipeline/trace.h"
 #include "agent/pipeline/wakers.h"
 #include "base/clock.h"
 #include "base/vocab.h"
@@ -33,6 +34,9 @@
 #define TELL_NS 5000000000ULL
 /* Limit on copies of stacks of parked walks. Above it walks end where a page is missing. */
 #define PARKED_MAX_BYTES (32ULL << 20)
+
+/* Limit on the stacks of a script; further ones are lost. */
+#define TRACE_MAX_BYTES (512ULL << 20)
 
 /*
  * How long to wait for parked walks at the end of a period, which becomes longer, and at the end of
@@ -128,8 +132,12 @@ static int take_options(struct pipeline *p, const struct pipeline_options *o)
 	u64 limit = budget_limit(o->budget);
 
 	p->keep_times = o->keep_times;
+	p->walks = o->sampler.user_stacks;
 	p->parked_max = limit ? MIN(PARKED_MAX_BYTES, limit / 8) : PARKED_MAX_BYTES;
 	p->batch_max = limit / 8;
+	/* Stacks of a script stay until its end. */
+	if (o->sampler.traces && !p->batch_max)
+		p->batch_max = TRACE_MAX_BYTES;
 	p->process_seen = o->process_seen;
 	p->process_said = o->process_said;
 	p->jvm_seen = o->jvm_seen;
@@ -253,6 +261,8 @@ int pipeline_create(const struct pipeline_options *o, struct diag *reterr_diag,
 	if (r == 0)
 		r = pipeline_alloc_create(p, o, reterr_diag);
 	if (r == 0)
+		r = pipeline_trace_create(p, o);
+	if (r == 0)
 		r = create_procman(p, o, reterr_diag);
 	if (r == 0)
 		r = watch_parts(p);
@@ -275,6 +285,7 @@ void pipeline_destroy(struct pipeline *p)
 	pipeline_resident_destroy(p);
 	pipeline_heap_destroy(p);
 	pipeline_alloc_destroy(p);
+	pipeline_trace_destroy(p);
 	pipeline_give_back(p, p->batch);
 	procman_destroy(p->procman);
 	tables_destroy(p->tables);

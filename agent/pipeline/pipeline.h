@@ -322,5 +322,23 @@ struct pipeline_batch *pipeline_take(struct pipeline *p);
 u64 pipeline_batch_began_ns(const struct pipeline *p);
 /* Frees a batch, in the pipeline's thread. Accepts NULL. */
 void pipeline_give_back(struct pipeline *p, struct pipeline_batch *b);
+/*
+ * With options.sampler.traces. Stacks stay until pipeline_destroy(): pipeline_take() must not be
+ * called after pipeline_start().
+ */
+/* As sampler_trace(). */
+int pipeline_trace(const struct pipeline *p, u32 type, struct sampler_trace *ret);
+/*
+ * The id of a stack as it is now: that of the whole stack if the host has finished the walk. Reads
+ * the ring, and waits for code that is being loaded, if the stack is not known yet.
+ */
+u64 pipeline_trace_id(struct pipeline *p, u64 id);
+/* What is known so far, for symbolizer_stacks(); borrowed until the next call of any function. */
+const struct pipeline_batch *pipeline_trace_batch(const struct pipeline *p);
+const struct runtime_answers *pipeline_trace_answers(const struct pipeline *p);
+/* The sum of counters of all sources. */
+u64 pipeline_trace_lost(const struct pipeline *p, const enum counter *counters, u32 n);
+/* The image of the process when it had its last new stack, or now; 0: unknown. */
+u64 pipeline_trace_image(const struct pipeline *p, u32 pid);
 /* Counters of this batch; `lost` and those of the parts are since the start. */
 void pipeline_stats(struct pipeline *p, struct pipeline_stats *ret);

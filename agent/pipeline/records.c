@@ -10,6 +10,7 @@
 #include "agent/pipeline/processes.h"
 #include "agent/pipeline/resident.h"
 #include "agent/pipeline/tasks.h"
+#include "agent/pipeline/trace.h"
 #include "agent/pipeline/wakers.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -69,6 +70,8 @@ static void on_stack(void *arg, const struct record_stack *head, const u64 *fram
 		log_warn_rarely("out of memory: stacks are shown as lost");
 	if (unnamed)
 		mark_unread(p->batch, head->id);
+	if (!kernel)
+		trace_see(p, head);
 	pipeline_note_stall(p, begin, "names");
 }
 
@@ -221,6 +224,10 @@ static void count_sample(struct pipeline *p, const struct record_sample *s, u32 
 {
 	if (s->object.kind == WAIT_OBJECT_PAGES || s->object.kind == WAIT_OBJECT_ALLOC) {
 		take_memory(p, s, stop);
+		return;
+	}
+	if (p->traced) {
+		trace_take(p, s);
 		return;
 	}
 	if (s->wait == SAMPLE_WAKES) {

@@ -93,12 +93,15 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot read /proc: %s", strerror(-r));
-	load_running_code(p);
+	/* A script that takes the kernel's stacks only needs nothing of processes. */
+	if (p->walks || !p->traced)
+		load_running_code(p);
 	p->stall_ns = 0;
 	p->stall_what = "nothing";
 	pipeline_set_urgent(p, true);
 	r = sampler_start(p->sampler, reterr_diag);
-	if (r == 0 && !p->follow)
+	/* Of a script there are no samples yet. */
+	if (r == 0 && !p->follow && !p->traced)
 		r = warm_up(p);
 	/* What it took to get here is not of the recording. */
 	tasks_begin(p);

@@ -61,6 +61,28 @@ int probe_sleepers(void);
  * Linux 6.13. Reads the kernel's BTF. Any thread.
  */
 bool probe_uprobe_sessions(void);
+/* Values of enum bpf_attach_type: since Linux 6.6 and 6.13. */
+#define PROBE_UPROBE_MULTI 48
+#define PROBE_UPROBE_SESSION 57
+/* Uprobes in one file that run one program. */
+struct probe_uprobes {
+	int program;
+	u32 attach_type; /* as the program was loaded */
+	const char *path;
+	const u64 *offsets;	       /* in the file */
+	const u64 *reference_counters; /* likewise, of semaphores; or NULL */
+	const u64 *cookies;
+	u32 n;
+	u32 pid; /* 0: all processes */
+	bool returns;
+};
+/* The descriptor of a link, or a negative errno. Any thread. */
+int probe_link_uprobes(const struct probe_uprobes *u);
+/*
+ * Opens a file of tracefs, "events/sched/sched_switch/id". -ENOENT: it does not exist; -ENOTSUP:
+ * tracefs is not visible here. Any thread.
+ */
+int probe_open_tracefs(const char *file, int flags);
 /*
  * Whether the tracepoint sched_switch tells the state of the thread that leaves (Linux 5.18, commit
  * fa2c3254d7cf). `btf` is the kernel's, or NULL.

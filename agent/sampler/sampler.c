@@ -34,6 +34,8 @@
 /* The time of a CPU to which sampler_config.budget_ns applies. */
 #define BUDGET_WINDOW_NS 1e7
 #define MIN_THREADS 8192U
+/* Events of a script come in bursts; half of the ring bounds them, too. */
+#define TRACE_DEFER_PER_TICK 1000
 #define UNENDED_AT_ONCE 64
 /* Threads of armed processes that are followed at a time. */
 #define ARMED_THREADS 16384
@@ -242,6 +244,7 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 	struct source *from = &s->sources[source];
 	struct bpf_map *states = bpf_object__find_map_by_name(from->object, "scratch");
 	struct sampler_config *c = from->config;
+	bool walks = !o->traces || o->user_stacks;
 
 	*c = (struct sampler_config){
 		.has_task_btf = f->task_pt_regs && f->current_task_btf,
@@ -252,7 +255,8 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 		.filter_comms = o->n_comms > 0,
 		.filter_uids = o->n_uids > 0,
 		.filter_cgroups = o->n_cgroups,
-		.defer_per_tick = (u32)MAX(hz_of(from) / 10 + 10, 40ULL),
+		.defer_per_tick =
+			o->traces ? TRACE_DEFER_PER_TICK : (u32)MAX(hz_of(from) / 10 + 10, 40ULL),
 		.ring_bytes = (u32)s->sizes.ring_bytes,
 		.has_obi = s->has_obi,
 		.source = source,
@@ -274,8 +278,8 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 	for (u32 i = 0; i < from->n_fields; i++)
 		c->fields[i] = from->fields[i].where;
 	for (u32 i = 0; i < RUNTIME_N; i++) {
-		bpf_program__set_autoload(walker_program(from, i, true), s->loop);
-		bpf_program__set_autoload(walker_program(from, i, false), !s->loop);
+		bpf_program__set_autoload(walker_program(from, i, true), walks && s->loop);
+		bpf_program__set_autoload(walker_program(from, i, false), walks && !s->loop);
 	}
 	/* For each CPU, as many as the source's programs declare, and `own_state`. */
 	from->n_states = c->own_state + (from->row->ops->tell != NULL);
@@ -425,8 +429,11 @@ static int join_programs(struct sampler *s, struct source *from, struct diag *re
 		const struct bpf_program *p =
 			i < RUNTIME_N ? walker_program(from, i, s->loop)
 				      : bpf_object__find_program_by_name(from->object, "finish");
-		int fd = bpf_program__fd(p);
-		int r = bpf_map__update_elem(walkers, &i, sizeof(i), &fd, sizeof(fd), BPF_ANY);
+		int fd = bpf_program__fd(p), r;
+
+		if (!bpf_program__autoload(p))
+			continue; /* without user stacks nothing is walked */
+		r = bpf_map__update_elem(walkers, &i, sizeof(i), &fd, sizeof(fd), BPF_ANY);
 
 		if (r < 0)
 			return diag_set(reterr_diag, r, "cannot join the BPF programs: %s",
@@ -514,7 +521,7 @@ static int open_sources(struct sampler *s, const struct sampler_options *o,
 		struct source *from = &s->sources[i];
 		int r = source_find(&o->events[i], from, reterr_diag);
 
-		if (r == 0 && !o->requests && !from->row->help[0])
+		if (r == 0 && !o->requests && !o->traces && !from->row->help[0])
 			r = diag_set(reterr_diag, -EINVAL, "'%s' is the agent's own",
 				     from->row->name);
 		if (r == 0)
@@ -527,29 +534,6 @@ static int open_sources(struct sampler *s, const struct sampler_options *o,
 		s->n_sources++;
 	}
 	return 0;
-}
-
-static u64 round8(u64 n)
-{
-	return (n + 7) & ~7ULL;
-}
-
-/* Memory of a map before it is loaded, about as the kernel accounts it. */
-static u64 map_needs(const struct bpf_map *map)
-{
-	u64 n = bpf_map__max_entries(map), value = round8(bpf_map__value_size(map));
-
-	switch (bpf_map__type(map)) {
-	case BPF_MAP_TYPE_HASH:
-		/* An entry's head has 48 bytes, a bucket 16; there are up to twice as many. */
-		if (bpf_map__map_flags(map) & BPF_F_NO_PREALLOC)
-			return n * 32;
-		return n * (48 + round8(bpf_map__key_size(map)) + value + 32);
-	case BPF_MAP_TYPE_RINGBUF:
-		return 0;
-	default:
-		return n * value;
-	}
 }
 
 /* What there will be, for sizes_choose(). */
@@ -568,9 +552,9 @@ static void add_needs(const struct sampler *s, struct sizes_input *in)
 			if (bpf_map__type(map) == BPF_MAP_TYPE_PERCPU_ARRAY || !shared ||
 			    strcmp(bpf_map__name(map), "row_caches") == 0 ||
 			    strcmp(bpf_map__name(map), "known_walks") == 0)
-				in->cpu_bytes += map_needs(map);
+				in->cpu_bytes += source_map_needs(map);
 			else
-				in->shared_bytes += map_needs(map);
+				in->shared_bytes += source_map_needs(map);
 		}
 	}
 	/* The first chunk of the arena. */
@@ -760,6 +744,21 @@ int sampler_alloc(const struct sampler *s, struct alloc_programs *ret)
 	for (u32 i = 0; i < s->n_sources; i++)
 		if (strcmp(s->sources[i].about.event, SAMPLER_ALLOC) == 0)
 			return source_alloc_programs(&s->sources[i], ret);
+	return -ENOENT;
+}
+
+int sampler_trace(const struct sampler *s, u32 type, struct sampler_trace *ret)
+{
+	for (u32 i = 0; i < s->n_sources; i++) {
+		const struct source *from = &s->sources[i];
+		int slots = bpf_object__find_map_fd_by_name(from->object, "trace_slots");
+
+		if (slots < 0 || bpf_program__type(from->entry) != (enum bpf_prog_type)type)
+			continue;
+		*ret = (struct sampler_trace){.slots_fd = slots,
+					      .stacks_fd = shared_fd(s, "trace_stacks")};
+		return 0;
+	}
 	return -ENOENT;
 }
 

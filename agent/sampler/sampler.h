@@ -30,6 +30,11 @@
 #define SAMPLER_RESIDENT "resident"
 #define SAMPLER_HEAP "heap"
 #define SAMPLER_ALLOC "alloc"
+/* Stacks for the programs of a script, by program type. */
+#define SAMPLER_TRACE_KPROBE "trace-kprobe"
+#define SAMPLER_TRACE_TRACEPOINT "trace-tracepoint"
+#define SAMPLER_TRACE_RAW "trace-raw"
+#define SAMPLER_TRACE_PERF "trace-perf"
 /* The two events of a recording of armed processes, in this order: see sampler_arm(). */
 #define SAMPLER_REQUEST_CLOCK "request-clock"
 #define SAMPLER_REQUEST_WAITS "request-waits"
@@ -68,6 +73,7 @@ struct sampler_options {
 	bool whole_time;
 	bool wakers;	 /* off-cpu tells who ended each wait */
 	bool requests;	 /* the events are those of armed processes, which are none at first */
+	bool traces;	 /* the events are those of struct sampler_trace: nothing is sampled */
 	double budget;	 /* percent of CPU time for sources with a budget; 0: the default */
 	const u32 *pids; /* borrowed for the call, like all below */
 	u32 n_pids;
@@ -178,6 +184,16 @@ void sampler_follow_cpus(struct sampler *s, const u32 *cpus, u32 n);
 int sampler_start(struct sampler *s, struct diag *reterr_diag);
 /* The programs and maps of the source "alloc", which it does not attach. -ENOENT: it is not there. */
 int sampler_alloc(const struct sampler *s, struct alloc_programs *ret);
+/*
+ * Where the programs of a script ask for the stacks of their events (abi/trace.h). Descriptors are
+ * borrowed. One of the sources SAMPLER_TRACE_… must be open.
+ */
+struct sampler_trace {
+	int slots_fd;  /* prog array for programs of this type; TRACE_SLOTS entries */
+	int stacks_fd; /* array of struct trace_stacks; the same for all types */
+};
+/* `type`: enum bpf_prog_type. -ENOENT: its source is not open. */
+int sampler_trace(const struct sampler *s, u32 type, struct sampler_trace *ret);
 /* From now on the source "alloc" follows one of 2^keep sampled objects: alloc_keeps(). */
 void sampler_follow_objects(struct sampler *s, u32 keep);
 /* From now on the source "resident" follows pages with a resident_hash() below this. */

@@ -360,3 +360,25 @@ int source_share_maps(const struct bpf_object *first, struct bpf_object *object)
 	}
 	return 0;
 }
+
+static u64 round8(u64 n)
+{
+	return (n + 7) & ~7ULL;
+}
+
+u64 source_map_needs(const struct bpf_map *map)
+{
+	u64 n = bpf_map__max_entries(map), value = round8(bpf_map__value_size(map));
+
+	switch (bpf_map__type(map)) {
+	case BPF_MAP_TYPE_HASH:
+		/* An entry's head has 48 bytes, a bucket 16; there are up to twice as many. */
+		if (bpf_map__map_flags(map) & BPF_F_NO_PREALLOC)
+			return n * 32;
+		return n * (48 + round8(bpf_map__key_size(map)) + value + 32);
+	case BPF_MAP_TYPE_RINGBUF:
+		return 0;
+	default:
+		return n * value;
+	}
+}

@@ -134,6 +134,8 @@ void source_stop(struct source *s);
 bool source_shares_map(const struct bpf_map *map);
 /* Before an object is loaded, replaces its shared maps by those of the first source, which is. */
 int source_share_maps(const struct bpf_object *first, struct bpf_object *object);
+/* Memory of a map before it is loaded, about as the kernel accounts it. */
+u64 source_map_needs(const struct bpf_map *map);
 /* The `start` and `follow_cpus` of a source that has perf events on each CPU (perf.c). */
 int source_start_perf(struct source *s, struct diag *reterr_diag);
 void source_follow_cpus_perf(struct source *s, const u32 *cpus, u32 n);

@@ -10,15 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/probe/probe.h"
 #include "agent/sampler/source.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "tracepoint.skel.h"
 
 SOURCE_SKELETON(tracepoint)
-
-/* Mount points of tracefs, the newer one first. */
-static const char *const tracefs[] = {"/sys/kernel/tracing", "/sys/kernel/debug/tracing"};
 
 /* Whether the text is a word: it becomes part of a path. */
 static bool is_word(const char *text, size_t n)
@@ -29,40 +27,30 @@ static bool is_word(const char *text, size_t n)
 	return n > 0;
 }
 
-/* Opens a file of the tracepoint `name`, "CATEGORY:NAME"; *ret_mounted: tracefs is mounted. */
-static int open_file(const char *name, const char *file, bool *ret_mounted)
+/* Opens a file of the tracepoint `name`, "CATEGORY:NAME". */
+static int open_file(const char *name, const char *file)
 {
 	const char *colon = strchr(name, ':');
 	char path[256];
-	int fd;
 
-	*ret_mounted = false;
-	for (size_t i = 0; i < ARRAY_SIZE(tracefs); i++) {
-		snprintf(path, sizeof(path), "%s/events", tracefs[i]);
-		*ret_mounted |= access(path, F_OK) == 0;
-		snprintf(path, sizeof(path), "%s/events/%.*s/%s/%s", tracefs[i],
-			 (int)(colon - name), name, colon + 1, file);
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (fd >= 0)
-			return fd;
-	}
-	return -ENOENT;
+	snprintf(path, sizeof(path), "events/%.*s/%s/%s", (int)(colon - name), name, colon + 1,
+		 file);
+	return probe_open_tracefs(path, O_RDONLY);
 }
 
 static int parse(const char *name, struct source *s, struct diag *reterr_diag)
 {
 	const char *colon = strchr(name, ':');
 	_cleanup_close_ int fd = -1;
-	bool mounted;
 
 	(void)s;
 	if (!colon || !is_word(name, (size_t)(colon - name)) ||
 	    !is_word(colon + 1, strlen(colon + 1)))
 		return -ENOENT;
-	fd = open_file(name, "id", &mounted);
+	fd = open_file(name, "id");
 	if (fd >= 0)
 		return 0;
-	if (!mounted)
+	if (fd == -ENOTSUP)
 		return diag_set(reterr_diag, -ENOTSUP,
 				"tracepoints are not visible here: run as root, and "
 				"`mount -t tracefs nodev /sys/kernel/tracing`");
@@ -89,10 +77,9 @@ static int field(const struct source *s, const char *name, struct source_field *
 	const char *event = s->about.event;
 	_cleanup_str_ struct str format = {};
 	_cleanup_close_ int fd = -1;
-	bool mounted;
 	int r;
 
-	fd = open_file(event, "format", &mounted);
+	fd = open_file(event, "format");
 	r = fd < 0 ? fd : read_format(fd, &format);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot read the format of '%s': %s", event,

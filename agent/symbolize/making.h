@@ -10,6 +10,7 @@
 struct making {
 	struct symbolizer *s;
 	const struct pipeline_batch *batch;
+	const struct runtime_answers *answers; /* of the batch's frames of runtimes */
 	u32 source;  /* index of the source of its samples, or ANY_SOURCE */
 	u64 from_ns; /* events before it are left out */
 	/* The batch's, or `own`, where some of its events are left out. */
@@ -29,6 +30,7 @@ struct making {
 	struct symbol_chain chain;
 	u64 unnamed;	/* frames in `stack` without a name */
 	bool is_traced; /* the current stack begins with frames of its own recording */
+	bool of_script; /* it is that of an event of a script, and may begin anywhere */
 	u32 wait;	/* enum wait of the current entry */
 	/* Labels that all samples have besides their own. */
 	const struct context_label *labels;
@@ -38,6 +40,17 @@ struct making {
 /* Who ended a wait if it was no thread. */
 #define WAKER_TIMER "a timer"
 #define WAKER_INTERRUPT "an interrupt"
+
+/* The symbolizer begins a profile of what is in the batch. -ENOMEM. */
+int making_begin(struct making *m);
+/*
+ * Reads the names of all addresses of files in these stacks; `used` has a flag for each stack of
+ * the batch.
+ */
+int making_look_up(struct making *m, const bool *used);
+/* Appends a stack of the batch, of a process with this image, to m->stack. */
+int making_append_stack(struct making *m, u64 id, u64 image);
+void making_end(struct making *m);
 
 /* Adds the thread of an entry, with its resource and the labels of its work: labels.c. */
 int making_thread(struct making *m, const struct pipeline_entry *e, u32 *ret);

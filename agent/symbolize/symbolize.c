@@ -293,7 +293,7 @@ static int raw_chain(struct making *m, u64 frame, u64 image)
 /* Adds a frame of a language runtime, which the pipeline has named. */
 static int runtime_chain(struct making *m, u64 frame)
 {
-	const struct runtime_answers *answers = &m->batch->answers;
+	const struct runtime_answers *answers = m->answers;
 	const struct runtime_answer *a = runtime_answers_get(answers, (u32)frame);
 	struct profile_frame f = {.mapping = PROFILE_NONE, .kind = a ? a->kind : FRAME_UNKNOWN};
 
@@ -376,13 +376,14 @@ static bool is_tracing(const struct making *m, u32 frame, bool may_be_program)
 	if (f->function == PROFILE_NONE)
 		return may_be_program;
 	name = profile_string(m->profile, m->profile->functions.data[f->function].name);
-	for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
+	/* A script may follow the last of these itself. */
+	for (size_t i = 0; i + m->of_script < ARRAY_SIZE(begins); i++)
 		if (!strncmp(name, begins[i], strlen(begins[i])))
 			return true;
 	return false;
 }
 
-static int append_stack(struct making *m, u64 stack_id, u64 image)
+int making_append_stack(struct making *m, u64 stack_id, u64 image)
 {
 	const size_t begin = m->stack.n;
 	const struct pipeline_stack *s = pipeline_stack(m->batch, stack_id);
@@ -458,9 +459,9 @@ static int append_wakers(struct making *m, u64 number)
 	r = append_wakers(m, w->next);
 	from = m->stack.n;
 	if (r == 0 && w->kernel_stack)
-		r = append_stack(m, w->kernel_stack, w->image);
+		r = making_append_stack(m, w->kernel_stack, w->image);
 	if (r == 0 && w->user_stack)
-		r = append_stack(m, w->user_stack, w->image);
+		r = making_append_stack(m, w->user_stack, w->image);
 	if (r < 0)
 		return r;
 	timer = !w->tid && is_timer(m, from);
@@ -550,9 +551,9 @@ static int entry_stack(struct making *m, const struct pipeline_entry *e, u32 *re
 	r = m->s->options.waker_labels ? 0 : append_wakers(m, e->key.waker);
 	first = m->stack.n;
 	if (r == 0 && e->key.kernel_stack)
-		r = append_stack(m, e->key.kernel_stack, e->key.image);
+		r = making_append_stack(m, e->key.kernel_stack, e->key.image);
 	if (r == 0 && e->key.user_stack)
-		r = append_stack(m, e->key.user_stack, e->key.image);
+		r = making_append_stack(m, e->key.user_stack, e->key.image);
 	if (r < 0)
 		return r;
 	/* A lock that somebody has is one whatever the functions around it are for. */
@@ -604,13 +605,12 @@ static bool *used_stacks(const struct making *m)
  * can be freed before that of the next is read: the first batch has hundreds of files. After that,
  * names come from the answers.
  */
-static int look_up_files(struct making *m)
+int making_look_up(struct making *m, const bool *used)
 {
 	_cleanup_free_ u64 *list = calloc(m->batch->frames.n + 1, sizeof(*list));
-	_cleanup_free_ bool *used = used_stacks(m);
 	size_t n = 0;
 
-	if (!list || !used)
+	if (!list)
 		return -ENOMEM;
 	for (size_t j = 0; j < m->batch->stacks.n; j++) {
 		const struct pipeline_stack *s = &m->batch->stacks.data[j];
@@ -632,6 +632,13 @@ static int look_up_files(struct making *m)
 			binaries_read(m->s, named, &list[i], end - i);
 	}
 	return 0;
+}
+
+static int look_up_files(struct making *m)
+{
+	_cleanup_free_ bool *used = used_stacks(m);
+
+	return used ? making_look_up(m, used) : -ENOMEM;
 }
 
 static void count_entry(struct pipeline_counts *c, const struct pipeline_batch *b,
@@ -755,7 +762,7 @@ static void fill_head(struct making *m)
 	p->quality.measured = true;
 }
 
-static void making_deinit(struct making *m)
+void making_end(struct making *m)
 {
 	map_deinit(&m->frames);
 	map_deinit(&m->kernel);
@@ -769,6 +776,7 @@ static void making_deinit(struct making *m)
 	vec_deinit(&m->chains);
 	vec_deinit(&m->stack);
 	free(m->own);
+	binaries_forget_mappings(m->s);
 }
 
 /*
@@ -789,12 +797,19 @@ static int read_kernel_names(struct symbolizer *s)
 	return r == -ENOMEM ? r : 0;
 }
 
+int making_begin(struct making *m)
+{
+	binaries_begin(m->s, m->batch);
+	return read_kernel_names(m->s);
+}
+
 static int make_profile(struct symbolizer *s, const struct pipeline_batch *b, u64 from_ns,
 			u32 source, struct profile **ret)
 {
 	_cleanup_profile_ struct profile *profile = profile_create();
 	struct making m = {.s = s,
 			   .batch = b,
+			   .answers = &b->answers,
 			   .source = source,
 			   .from_ns = from_ns,
 			   .entries = b->entries.data,
@@ -811,8 +826,7 @@ static int make_profile(struct symbolizer *s, const struct pipeline_batch *b, u6
 		r = add_samples(&m);
 	if (r == 0)
 		fill_head(&m);
-	making_deinit(&m);
-	binaries_forget_mappings(s);
+	making_end(&m);
 	if (r < 0)
 		return r;
 	s->stats.frames += profile->quality.frames;
@@ -896,6 +910,7 @@ int symbolizer_add(struct symbolizer *s, const struct pipeline_batch *b,
 {
 	struct making m = {.s = s,
 			   .batch = b,
+			   .answers = &b->answers,
 			   .source = ANY_SOURCE,
 			   .profile = into,
 			   .labels = labels,
@@ -903,8 +918,7 @@ int symbolizer_add(struct symbolizer *s, const struct pipeline_batch *b,
 	struct map own = {};
 	int r;
 
-	binaries_begin(s, b);
-	r = read_kernel_names(s);
+	r = making_begin(&m);
 	if (r == 0)
 		r = take_events(&m, events, n, &own);
 	if (r == 0)
@@ -912,8 +926,7 @@ int symbolizer_add(struct symbolizer *s, const struct pipeline_batch *b,
 	if (r == 0)
 		r = add_events(&m, events, n, &own);
 	map_deinit(&own);
-	making_deinit(&m);
-	binaries_forget_mappings(s);
+	making_end(&m);
 	binaries_end(s);
 	return r;
 }

@@ -65,6 +65,18 @@ struct symbolizer_event {
 int symbolizer_add(struct symbolizer *s, const struct pipeline_batch *b,
 		   const struct symbolizer_event *events, size_t n,
 		   const struct context_label *labels, u32 n_labels, struct profile *into);
+/* A stack of a batch, and the image of its process, by which generated code has names. */
+struct symbolizer_stack {
+	u64 id, image;
+};
+/*
+ * Adds stacks by themselves to a profile; ret: the id of each there. `answers` are those of the
+ * batch, which may still be recorded: the pipeline's thread calls it then. -ENOMEM: `ret` is not
+ * set.
+ */
+int symbolizer_stacks(struct symbolizer *s, const struct pipeline_batch *b,
+		      const struct runtime_answers *answers, const struct symbolizer_stack *stacks,
+		      size_t n, struct profile *into, u32 *ret);
 /* From now on addresses that have no name yet get none. Any thread. */
 void symbolizer_hurry(struct symbolizer *s);
 /*

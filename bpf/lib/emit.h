@@ -305,17 +305,20 @@ static __always_inline bool emit_deferred(struct scratch *s)
 	return true;
 }
 
+/*
+ * User space reads on a timer; BPF wakes it only if the ring is getting full. The query costs as
+ * much as two frames, so only one sample in SAMPLES_PER_CHECK makes it.
+ */
+static __always_inline bool ring_needs_reader(const struct scratch *s)
+{
+	return !(s->counters[COUNTER_SAMPLES] % SAMPLES_PER_CHECK) &&
+	       ring_fuller_than(config.ring_bytes / 4);
+}
+
 static __always_inline void emit_sample(struct scratch *s)
 {
-	__u64 flags = BPF_RB_NO_WAKEUP;
+	__u64 flags = ring_needs_reader(s) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
 
-	/*
-	 * User space reads on a timer; BPF wakes it only if the ring is getting full. The query
-	 * costs as much as two frames, so only one sample in SAMPLES_PER_CHECK makes it.
-	 */
-	if (!(s->counters[COUNTER_SAMPLES] % SAMPLES_PER_CHECK) &&
-	    ring_fuller_than(config.ring_bytes / 4))
-		flags = BPF_RB_FORCE_WAKEUP;
 	s->out.sample.type = RECORD_SAMPLE;
 	if (bpf_ringbuf_output(&ring, &s->out.sample, sizeof(s->out.sample), flags) < 0)
 		count(s, COUNTER_LOST_SAMPLE);

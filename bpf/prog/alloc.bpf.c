@@ -15,7 +15,7 @@
 #define SAMPLE_CONTEXT struct pt_regs
 #define SAMPLE_RESULT 0
 #define SAMPLE_LEVELS 4
-#define SAMPLE_AFTER_CALL
+#define SAMPLE_AFTER_CALL(s) true
 #define SAMPLE_ATTRIBUTES describe_object
 #define SAMPLE_FINISH finish_call
 /* Memory belongs to no span. */

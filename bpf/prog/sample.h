@@ -19,8 +19,13 @@
  *	SAMPLE_CONCERNS	(s) tells, once the span is known, whether the stacks are walked; not
  *			defined: they are
  *	SAMPLE_NO_CONTEXT	the span of the thread is not read; not defined: it is
- *	SAMPLE_AFTER_CALL	the registers of the event are those after a call: pc is a return
- *			address; not defined: pc is an instruction
+ *	SAMPLE_AFTER_CALL	(s) tells whether the registers of the event are those after a
+ *			call: pc is a return address; not defined: pc is an instruction
+ *	SAMPLE_TAKES_KERNEL, SAMPLE_TAKES_USER	(s) tell which stacks of the event are taken; not
+ *			defined: the configuration does
+ *	SAMPLE_EMIT	(s, deferred) sends the sample, or tells who waits for it; not defined: a
+ *			sample that the host does not finish is sent
+ *	SAMPLE_AFTER	(ctx) goes on when the sample is complete; not defined: nothing does
  *	SAMPLE_ATTRIBUTES	(s, ctx) reads and sends the event's own attributes
  *			(bpf/context/attributes.h); not defined if the source has none
  *
@@ -62,6 +67,21 @@ char LICENSE[] SEC("license") = "GPL";
 #ifndef SAMPLE_FINISH
 #define SAMPLE_FINISH(s)
 #endif
+#ifndef SAMPLE_AFTER_CALL
+#define SAMPLE_AFTER_CALL(s) false
+#endif
+#ifndef SAMPLE_TAKES_KERNEL
+#define SAMPLE_TAKES_KERNEL(s) config.kernel_stacks
+#endif
+#ifndef SAMPLE_TAKES_USER
+#define SAMPLE_TAKES_USER(s) config.user_stacks
+#endif
+#ifndef SAMPLE_EMIT
+#define SAMPLE_EMIT emit_unless_deferred
+#endif
+#ifndef SAMPLE_AFTER
+#define SAMPLE_AFTER(ctx)
+#endif
 
 #define NO_USER_STACK (-2)
 
@@ -87,13 +107,18 @@ static __always_inline int begin_walk(struct scratch *s, struct task_struct *tas
 		stop = saved_regs_apart();
 	if (stop != WALK_GO)
 		return stop;
-#ifdef SAMPLE_AFTER_CALL
-	s->walk.regs.exact = 0;
-#endif
+	if (SAMPLE_AFTER_CALL(s))
+		s->walk.regs.exact = 0;
 	if (task_between_images(&s->walk.regs, s->syscall_nr))
 		return NO_USER_STACK;
 	s->first = s->walk.regs;
 	return walk_find_process(s, task);
+}
+
+static __always_inline void emit_unless_deferred(struct scratch *s, bool deferred)
+{
+	if (!deferred)
+		emit_sample(s);
 }
 
 static __always_inline void end_walk(struct scratch *s)
@@ -111,8 +136,7 @@ static __always_inline void end_walk(struct scratch *s)
 		native_push(s, WORD_RAW | walk_pc(&s->walk.regs));
 	s->out.sample.user_stack = emit_user_stack(s);
 	SAMPLE_FINISH(s);
-	if (!defer || !emit_deferred(s))
-		emit_sample(s);
+	SAMPLE_EMIT(s, defer && emit_deferred(s));
 	sample_done(s);
 }
 
@@ -192,12 +216,12 @@ static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt
 	SAMPLE_ATTRIBUTES(s, ctx);
 #endif
 #ifndef SAMPLE_CONCERNS
-	if (config.kernel_stacks && (!regs || !regs_are_user(regs)))
+	if (SAMPLE_TAKES_KERNEL(s) && (!regs || !regs_are_user(regs)))
 		s->out.sample.kernel_stack = SAMPLE_KERNEL_STACK(s, ctx);
 #endif
 	mm = task_read(task, mm);
 	s->stop = (__u32)NO_USER_STACK;
-	if (config.user_stacks && mm && !(task_read(task, flags) & PF_KTHREAD)) {
+	if (SAMPLE_TAKES_USER(s) && mm && !(task_read(task, flags) & PF_KTHREAD)) {
 		s->out.sample.start_stack = task_read(mm, start_stack);
 		s->stop = (__u32)begin_walk(s, task, regs, tgid);
 #ifndef SAMPLE_NO_CONTEXT
@@ -210,13 +234,13 @@ static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt
 		sample_done(s);
 		return NULL;
 	}
-	if (config.kernel_stacks && (!regs || !regs_are_user(regs)))
+	if (SAMPLE_TAKES_KERNEL(s) && (!regs || !regs_are_user(regs)))
 		s->out.sample.kernel_stack = SAMPLE_KERNEL_STACK(s, ctx);
 #endif
 	if (s->stop != (__u32)NO_USER_STACK)
 		return s;
 	SAMPLE_FINISH(s);
-	emit_sample(s);
+	SAMPLE_EMIT(s, false);
 	sample_done(s);
 	return NULL;
 }
@@ -228,6 +252,7 @@ int finish(SAMPLE_CONTEXT *ctx)
 
 	if (s)
 		end_walk(s);
+	SAMPLE_AFTER(ctx);
 	return SAMPLE_RESULT;
 }
 

@@ -5,6 +5,8 @@
  * SAMPLE_RESULT as there, and may define
  *
  *	WALK_JUMP	(ctx, s, slot) runs the next program; not defined: a tail call
+ *	WALK_FAILED	(ctx) goes on after a tail call that failed; not defined: nothing does
+ *	MAX_JUMPS	the most tail calls of a walk; not defined: all that the kernel allows
  */
 #pragma once
 
@@ -19,7 +21,9 @@
  * Below the kernel's 33, because some kernels count one jump more or less and the jump to `finish`
  * must not fail.
  */
+#ifndef MAX_JUMPS
 #define MAX_JUMPS 32
+#endif
 
 /* Releases what the sample has used. */
 static __always_inline void sample_done(struct scratch *s)
@@ -67,6 +71,10 @@ static __always_inline int walk_find_process(struct scratch *s, struct task_stru
 /* The programs of a walk, by enum runtime_id (RUNTIME_NONE: walk_native); then `finish`. */
 #define SLOT_FINISH RUNTIME_N
 
+#ifndef WALK_FAILED
+#define WALK_FAILED(ctx)
+#endif
+
 #ifndef WALK_JUMP
 #define WALK_JUMP jump
 
@@ -83,6 +91,7 @@ static __always_inline void jump(SAMPLE_CONTEXT *ctx, struct scratch *s, __u32 s
 	bpf_tail_call(ctx, &walkers, slot);
 	/* Unreachable. Without this call, a failed jump would end all samples of this CPU. */
 	sample_done(s);
+	WALK_FAILED(ctx);
 }
 
 #endif

@@ -30,6 +30,10 @@
 #include "sched.skel.h"
 #include "sched_kprobe.skel.h"
 #include "sleeper.skel.h"
+#include "trace_kprobe.skel.h"
+#include "trace_perf.skel.h"
+#include "trace_raw.skel.h"
+#include "trace_tracepoint.skel.h"
 #include "tracepoint.skel.h"
 #include "uprobe.skel.h"
 
@@ -62,6 +66,10 @@ static const struct {
 	{"block", block_bpf__elf_bytes},
 	{"kprobe", kprobe_bpf__elf_bytes},
 	{"uprobe", uprobe_bpf__elf_bytes, true},
+	{"trace_kprobe", trace_kprobe_bpf__elf_bytes, true},
+	{"trace_tracepoint", trace_tracepoint_bpf__elf_bytes},
+	{"trace_raw", trace_raw_bpf__elf_bytes},
+	{"trace_perf", trace_perf_bpf__elf_bytes},
 	{"sleeper", sleeper_bpf__elf_bytes, true, probe_sleepers},
 };
 

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Probes of a compiled script, attached. */
+#pragma once
+
+#include "agent/tracer/internal.h"
+#include "agent/tracer/load.h"
+
+/* A probe that user space runs. */
+struct tracer_run {
+	u32 probe;
+	int program;   /* borrowed */
+	u64 period_ns; /* 0: BEGIN, END and self: when asked */
+};
+
+struct tracer_attached {
+	vec(int) fds; /* owned; closed from the last to the first */
+	vec(struct tracer_run) begins, ends, timers;
+	vec(struct tracer_signal {
+		int number;
+		struct tracer_run run;
+	}) signals;			   /* self:signal:NAME */
+	const struct trace_script *script; /* borrowed: which points are of one action */
+	vec(u32) missing; /* that could not be attached, and a line on stderr said so */
+};
+
+/* Loads the probes that user space runs: BEGIN, END, interval, self. */
+int tracer_attach_own(struct tracer_machine *m, struct tracer_loaded *l, struct tracer_attached *a,
+		      struct diag *reterr_diag);
+/*
+ * Loads and attaches all others. What cannot be attached is an error, unless the script's setting
+ * missing_probes says otherwise. Undone by tracer_detach(), also after a failure.
+ */
+int tracer_attach(struct tracer_machine *m, struct tracer_loaded *l, struct tracer_attached *a,
+		  struct diag *reterr_diag);
+/* Returns when no probe is hit any more. The programs that user space runs stay. */
+void tracer_detach(struct tracer_attached *a);
+void tracer_attached_deinit(struct tracer_attached *a);
+
+/* ---- perf events (events.c) ---- */
+
+/* Opens the events of hardware, software, profile, watchpoint; one for each CPU or thread. */
+int tracer_open_events(const struct tracer_machine *m, const struct trace_point *p, int *ret_fds,
+		       u32 max, u32 *ret_n, struct diag *d);
+/* The period of interval:s:1. -EINVAL */
+int tracer_period_ns(const struct trace_point *p, u64 *ret, struct diag *d);

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A script of the tracing language at work: compiled for this machine, loaded, attached, printing
+ * what it prints.
+ *
+ *	create (compiled) → load → start (BEGIN has run, probes are attached) → poll … → end
+ *	(detached, END has run, maps are printed) → destroy
+ *
+ * One thread. Functions return 0 or a negative errno, and set the diag then.
+ */
+#pragma once
+
+#include <stdio.h>
+
+#include "base/diag.h"
+#include "base/vec.h"
+#include "trace/trace.h"
+
+/*
+ * What walks the stacks of an action's event. A prog array holds programs of one type: slot 0
+ * begins the walk, slot 1 + code is the second half of a code.
+ */
+struct tracer_walk_entry {
+	enum bpf_prog_type type;
+	int enter; /* borrowed */
+};
+struct tracer_walk {
+	int stacks; /* the map TRACE_MAP_STACKS; borrowed */
+	vec(struct tracer_walk_entry) entries;
+	/* Who names the stacks: as in struct trace_names. */
+	void *arg;
+	const struct profile *(*stack)(void *arg, u64 id, u32 pid, u32 *ret_stack);
+	u64 (*stack_id)(void *arg, u64 id);
+	void (*want)(void *arg, u64 id, u32 pid);
+};
+
+struct tracer_session_options {
+	const char *file; /* for errors; "": given with -e */
+	const char *text; /* of the script, n bytes; borrowed until the session is destroyed */
+	size_t n;
+	const struct trace_parameters *parameters;
+	u32 pid;   /* probes of programs, and sampled events, are limited to it; 0: all processes */
+	FILE *out; /* borrowed */
+	bool json;
+	bool verbose; /* what the verifier says, on standard error */
+	bool no_warnings;
+	bool no_maps; /* maps are not printed at the end */
+};
+
+struct tracer_session;
+struct profile;
+
+/* A diag that begins "LINE:COL: " is an error of the script. */
+int tracer_session_create(const struct tracer_session_options *o, struct diag *reterr_diag,
+			  struct tracer_session **ret);
+/* Bits 1 << enum bpf_prog_type: types of programs whose actions want stacks. 0: none does. */
+u64 tracer_session_stack_types(const struct tracer_session *s);
+/* Whether an action wants the stack of the process. */
+bool tracer_session_wants_user(const struct tracer_session *s);
+/* `walk`: for these types, borrowed until the end; or NULL. */
+int tracer_session_load(struct tracer_session *s, const struct tracer_walk *walk,
+			struct diag *reterr_diag);
+int tracer_session_start(struct tracer_session *s, struct diag *reterr_diag);
+/* Number of probes that are attached, or run by user space. */
+u32 tracer_session_probes(const struct tracer_session *s);
+/*
+ * Prints what has arrived, and waits up to wait_ms for something to print. 1: the script has called
+ * exit().
+ */
+int tracer_session_poll(struct tracer_session *s, int wait_ms);
+/* Runs the script's probe self:signal:NAME. */
+void tracer_session_signal(struct tracer_session *s, int number);
+/*
+ * Ends it: detaches, runs END, prints the rest and the maps. Returns the status that exit() was
+ * given, or 0.
+ */
+int tracer_session_end(struct tracer_session *s);
+/* Events that were lost so far, by enum trace_loss. */
+/*
+ * The map that is shown as a flame graph: the only one of counts or sums by stacks. -EINVAL: there
+ * is none, or there are several. The second function reads it, also after the end; *ret is owned by
+ * the caller.
+ */
+int tracer_session_profile_map(const struct tracer_session *s, u32 *ret_map,
+			       struct diag *reterr_diag);
+int tracer_session_profile(struct tracer_session *s, struct profile **ret,
+			   struct diag *reterr_diag);
+void tracer_session_losses(const struct tracer_session *s, u64 ret[TRACE_LOSS_N]);
+void tracer_session_destroy(struct tracer_session *s);
+
+/*
+ * Prints the points that a glob stands for, one a line, as they are written in a script; with
+ * `arguments` also the arguments of each. Returns the number of lines, or a negative errno.
+ */
+int tracer_list(const char *glob, u32 pid, bool arguments, FILE *out, struct diag *reterr_diag);
