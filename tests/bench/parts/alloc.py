@@ -144,7 +144,8 @@ def web(what, *command):
 
         wait_for(lambda: "Requests/sec: " in (out := subprocess.run(
             [*wrk[:3], "-d1s", wrk[4]], capture_output=True, text=True, check=False).stdout) and " 0 requests" not in out, what)
-        run() # what a JIT compiler does at first
+        for _ in range(4): # what a JIT compiler does at first
+            run()
         by_turns(f"{what} under wrk", "/s", observers(p.pid), run, EACH)
 
 
