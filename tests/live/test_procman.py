@@ -148,13 +148,17 @@ def more(child):
     return child.stdout.readline().strip()
 
 
+# Not code of the process: [uprobes] appears, without a side-band event, when a process is probed for the first time.
+NOT_ITS_CODE = "[vsyscall]", "[uprobes]"
+
+
 def exec_lines(pid):
     """Returns (start, end, offset, path) of the executable mappings in /proc, with neighbours merged."""
     found = []
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as f:
         for line in f:
             m = re.match(r"(\w+)-(\w+) ..x. (\w+) (\S+) (\d+) *(.*)\n", line)
-            if not m or m.group(6) == "[vsyscall]":
+            if not m or m.group(6) in NOT_ITS_CODE:
                 continue
             start, end, offset = (int(m.group(i), 16) for i in (1, 2, 3))
             path = as_it_says(pid, m.group(6).removesuffix(" (deleted)"))
@@ -170,7 +174,7 @@ def exec_lines(pid):
 def known_lines(maps):
     """Returns the same from an answer of watch_procs."""
     return [(m["start"], m["end"], 0 if m["kind"] == "anon" else m["foff"],
-             "" if m["kind"] == "anon" else m["path"]) for m in maps["mappings"]]
+             "" if m["kind"] == "anon" else m["path"]) for m in maps["mappings"] if m["path"] not in NOT_ITS_CODE]
 
 
 def readelf_bias(pid, m):
