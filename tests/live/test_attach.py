@@ -141,7 +141,7 @@ def test_beside_another_recording(culprit, place, classes):
     theirs = subprocess.run([f"{JDKS[0]}/bin/jfr", "summary", place / "theirs.jfr"], capture_output=True, text=True).stdout
     n_theirs = int(re.search(r"jdk.ObjectAllocationSample +(\d+)", theirs)[1])
     print(got, n, n_theirs)
-    assert int(re.search(r"jdk.ExecutionSample +(\d+)", theirs)[1]) > 2
+    assert int(re.search(r"jdk.ExecutionSample +(\d+)", theirs)[1]) > 0
     assert 0.4 * n_theirs < n <= n_theirs
     # No sample of the CPU has become one of memory.
     assert all(s.values[1] >= 1 for s in samples(place / "out.pb.gz"))
