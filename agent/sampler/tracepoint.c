@@ -13,6 +13,7 @@
 #include "agent/probe/probe.h"
 #include "agent/sampler/source.h"
 #include "base/cleanup.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "tracepoint.skel.h"
 
@@ -60,17 +61,6 @@ static int parse(const char *name, struct source *s, struct diag *reterr_diag)
 
 #define MAX_FORMAT (64 << 10) /* the largest has about 8 KiB */
 
-static int read_format(int fd, struct str *ret)
-{
-	char part[4096];
-	ssize_t n;
-	int r = 0;
-
-	while (r == 0 && ret->n < MAX_FORMAT && (n = read(fd, part, sizeof(part))) != 0)
-		r = n < 0 ? -errno : str_append(ret, part, (size_t)n);
-	return r;
-}
-
 static int field(const struct source *s, const char *name, struct source_field *ret,
 		 struct diag *reterr_diag)
 {
@@ -80,7 +70,7 @@ static int field(const struct source *s, const char *name, struct source_field *
 	int r;
 
 	fd = open_file(event, "format");
-	r = fd < 0 ? fd : read_format(fd, &format);
+	r = fd < 0 ? fd : io_read_fd(fd, MAX_FORMAT, &format);
 	if (r < 0)
 		return diag_set(reterr_diag, r, "cannot read the format of '%s': %s", event,
 				strerror(-r));

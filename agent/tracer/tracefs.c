@@ -11,6 +11,7 @@
 #include "agent/tracer/internal.h"
 #include "base/arena.h"
 #include "base/cleanup.h"
+#include "base/io.h"
 #include "base/str.h"
 
 #define MAX_FORMAT (64u << 10) /* the largest has about 8 KiB */
@@ -78,17 +79,6 @@ int tracer_events_list(int (*fn)(void *arg, const char *category, const char *na
 	return r;
 }
 
-static int read_all(int fd, struct str *ret)
-{
-	char part[4096];
-	ssize_t n;
-	int r = 0;
-
-	while (r == 0 && ret->n < MAX_FORMAT && (n = read(fd, part, sizeof(part))) != 0)
-		r = n < 0 ? -errno : str_append(ret, part, (size_t)n);
-	return r;
-}
-
 int tracer_event_id(const char *category, const char *name, u64 *ret, struct diag *d)
 {
 	_cleanup_close_ int fd = open_event(category, name, "id", d);
@@ -97,7 +87,7 @@ int tracer_event_id(const char *category, const char *name, u64 *ret, struct dia
 
 	if (fd < 0)
 		return fd;
-	r = read_all(fd, &text);
+	r = io_read_fd(fd, MAX_FORMAT, &text);
 	if (r == 0 && text.n)
 		text.data[strcspn(text.data, "\n")] = '\0';
 	return r < 0 ? r : str_to_u64(str_get(&text), 10, ret);
@@ -187,6 +177,6 @@ int tracer_event_fields(const char *category, const char *name, struct arena *a,
 
 	if (fd < 0)
 		return fd;
-	r = read_all(fd, &text);
+	r = io_read_fd(fd, MAX_FORMAT, &text);
 	return r < 0 ? r : tracer_fields_parse(str_get(&text), a, ret, ret_n);
 }

@@ -47,11 +47,15 @@ int io_replace(const char *path, const void *data, size_t n)
 int io_read(const char *path, size_t max, struct str *ret)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+	return fd < 0 ? -errno : io_read_fd(fd, max, ret);
+}
+
+int io_read_fd(int fd, size_t max, struct str *ret)
+{
 	char part[16384];
 	ssize_t n;
 
-	if (fd < 0)
-		return -errno;
 	while ((n = read(fd, part, sizeof(part))) > 0)
 		if (ret->n + (size_t)n > max || str_append(ret, part, (size_t)n) < 0)
 			return -EFBIG;

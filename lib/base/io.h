@@ -16,3 +16,5 @@ int io_replace(const char *path, const void *data, size_t n);
  * than max bytes, or there is no memory.
  */
 int io_read(const char *path, size_t max, struct str *ret);
+/* The same of what is left of an open file, which stays open. */
+int io_read_fd(int fd, size_t max, struct str *ret);

@@ -338,17 +338,24 @@ static void check_tuple(struct compiler *c, struct trace_expr *e)
 	}
 }
 
-static void check_sizeof(struct compiler *c, struct trace_expr *e)
+/* The type that sizeof() and offsetof() ask about: named, or that of an expression. */
+static struct trace_type check_measured(struct compiler *c, struct trace_expr *e)
 {
 	struct trace_type t = {};
 
 	e->type = trace_type_int(8, false);
 	if (e->a) {
 		check_expr(c, e->a);
-		t = e->a->type;
-	} else {
-		c->error = trace_type_of_name(&c->types, e->type_name, &t, c->diag);
+		return e->a->type;
 	}
+	c->error = trace_type_of_name(&c->types, e->type_name, &t, c->diag);
+	return t;
+}
+
+static void check_sizeof(struct compiler *c, struct trace_expr *e)
+{
+	struct trace_type t = check_measured(c, e);
+
 	if (!compile_ok(c))
 		return;
 	e->number = t.kind == TRACE_INT || t.kind == TRACE_BOOL || t.kind == TRACE_STRING ? t.bytes
@@ -359,18 +366,11 @@ static void check_sizeof(struct compiler *c, struct trace_expr *e)
 
 static void check_offsetof(struct compiler *c, struct trace_expr *e)
 {
-	struct trace_type t = {};
+	struct trace_type t = check_measured(c, e);
 	struct trace_place_in in = {};
 	char names[256], *save = NULL;
 	u32 bits = 0;
 
-	e->type = trace_type_int(8, false);
-	if (e->a) {
-		check_expr(c, e->a);
-		t = e->a->type;
-	} else {
-		c->error = trace_type_of_name(&c->types, e->type_name, &t, c->diag);
-	}
 	if (!compile_ok(c))
 		return;
 	snprintf(names, sizeof(names), "%s", e->text.data);

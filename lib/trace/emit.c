@@ -293,15 +293,13 @@ void emit_block(struct compiler *c, struct trace_block *b)
 /* ---- levels of the scratch and of the stacks ---- */
 
 /*
- * reg = a free entry of `map` for this CPU; jumps to `none` if there is none. Kernels
- * before 5.12 have no atomic operation that returns the old value: an action adds 1 and then reads,
- * and goes on to the next level unless it is alone. For TRACE_MAP_STACKS R7 is the owner, which may
- * not have a level yet. Clobbers R0 to R5, R8 and R9.
+ * A loop over the levels of this CPU in `map`: R0 is the entry; jumps to `none` if there is none.
+ * R8 and R9 are the loop's. Returns what emit_levels_end() needs.
  */
-static void emit_take(struct compiler *c, u8 reg, u32 map, u32 none)
+static u32 emit_levels_begin(struct compiler *c, u32 map, u32 none)
 {
 	struct asm_code *a = &c->code;
-	u32 again = asm_label(a), taken = asm_label(a);
+	u32 again = asm_label(a);
 
 	asm_call(a, HELPER_CPU);
 	asm_mov(a, R8, R0);
@@ -316,6 +314,30 @@ static void emit_take(struct compiler *c, u8 reg, u32 map, u32 none)
 	asm_alu_imm(a, BPF_ADD, R2, SLOT_KEY);
 	asm_call(a, HELPER_MAP_LOOKUP);
 	asm_jump_if_imm(a, BPF_JEQ, R0, 0, none);
+	return again;
+}
+
+/* The next level; jumps to `none` after the last. */
+static void emit_levels_end(struct compiler *c, u32 again, u32 none)
+{
+	struct asm_code *a = &c->code;
+
+	asm_alu_imm(a, BPF_ADD, R9, 1);
+	asm_jump_if_imm(a, BPF_JLT, R9, TRACE_LEVELS, again);
+	asm_jump(a, none);
+}
+
+/*
+ * reg = a free entry of `map` for this CPU; jumps to `none` if there is none. Kernels
+ * before 5.12 have no atomic operation that returns the old value: an action adds 1 and then reads,
+ * and goes on to the next level unless it is alone. For TRACE_MAP_STACKS R7 is the owner, which may
+ * not have a level yet. Clobbers R0 to R5, R8 and R9.
+ */
+static void emit_take(struct compiler *c, u8 reg, u32 map, u32 none)
+{
+	struct asm_code *a = &c->code;
+	u32 taken = asm_label(a), again = emit_levels_begin(c, map, none);
+
 	if (map == TRACE_MAP_STACKS) {
 		asm_load(a, BPF_DW, R1, R0, offsetof(struct trace_stacks, owner));
 		asm_jump_if(a, BPF_JEQ, R1, R7, none);
@@ -327,9 +349,7 @@ static void emit_take(struct compiler *c, u8 reg, u32 map, u32 none)
 	asm_jump_if_imm(a, BPF_JEQ, R1, 1, taken);
 	asm_mov_imm(a, R1, -1);
 	asm_add_memory(a, reg, 0, R1);
-	asm_alu_imm(a, BPF_ADD, R9, 1);
-	asm_jump_if_imm(a, BPF_JLT, R9, TRACE_LEVELS, again);
-	asm_jump(a, none);
+	emit_levels_end(c, again, none);
 	asm_place(a, taken);
 }
 
@@ -381,28 +401,14 @@ static void emit_enter_walk(struct compiler *c, u32 code)
 static void emit_find_stacks(struct compiler *c, u32 out)
 {
 	struct asm_code *a = &c->code;
-	u32 again = asm_label(a), found = asm_label(a);
+	u32 found = asm_label(a), again;
 
 	emit_owner(c);
 	asm_mov(a, R7, R0);
-	asm_call(a, HELPER_CPU);
-	asm_mov(a, R8, R0);
-	asm_alu_imm(a, BPF_MUL, R8, TRACE_LEVELS);
-	asm_mov_imm(a, R9, 0);
-	asm_place(a, again);
-	asm_mov(a, R1, R8);
-	asm_alu(a, BPF_ADD, R1, R9);
-	asm_store(a, BPF_W, R10, SLOT_KEY, R1);
-	asm_map(a, R1, TRACE_MAP_STACKS);
-	asm_mov(a, R2, R10);
-	asm_alu_imm(a, BPF_ADD, R2, SLOT_KEY);
-	asm_call(a, HELPER_MAP_LOOKUP);
-	asm_jump_if_imm(a, BPF_JEQ, R0, 0, out);
+	again = emit_levels_begin(c, TRACE_MAP_STACKS, out);
 	asm_load(a, BPF_DW, R1, R0, offsetof(struct trace_stacks, owner));
 	asm_jump_if(a, BPF_JEQ, R1, R7, found);
-	asm_alu_imm(a, BPF_ADD, R9, 1);
-	asm_jump_if_imm(a, BPF_JLT, R9, TRACE_LEVELS, again);
-	asm_jump(a, out);
+	emit_levels_end(c, again, out);
 	asm_place(a, found);
 	asm_store(a, BPF_DW, R10, SLOT_STACKS, R0);
 }
