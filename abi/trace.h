@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * An action of a tracing program (lib/trace) that is under way, and the stacks of its event. The
- * action has two halves: the program of the probe, and what runs once the stacks are known.
+ * An action of a tracing program (lib/trace) that is under way, and the stacks and span of its
+ * event. The action has two halves: the program of the probe, and what runs once stacks and span
+ * are known.
  *
  *	first half ─→ bpf/prog/trace.h: walk_native ─→ walk_python ⇄ … ─→ finish ─→ second half
  *
@@ -15,7 +16,7 @@
  *		     -1. If a level has its `owner` already, the event is lost as nested. Sets
  *		     `owner`, `next` and `wants`, and jumps to slot 0. If that fails: releases the
  *		     level
- *	bpf/prog     walks, sets `kernel` and `user`, and jumps to slot `next`
+ *	bpf/prog     walks, sets what is wanted, and jumps to slot `next`
  *	second half  finds the level of its CPU that has its `owner`, and releases it at the end:
  *		     owner 0, then adds -1 to `users`
  *
@@ -31,6 +32,7 @@
 #define TRACE_WANTS_KERNEL 1
 #define TRACE_WANTS_USER 2
 #define TRACE_AFTER_CALL 4 /* the probe is at a return: its pc is a return address */
+#define TRACE_WANTS_SPAN 8
 
 struct trace_stacks {
 	__u64 users;
@@ -40,10 +42,12 @@ struct trace_stacks {
 	 * finishes the walk: then the record_deferred has it in sample.value.
 	 */
 	__u64 kernel, user;
+	/* What the thread works for; bytes in W3C's order. All zero: nothing that is known. */
+	__u64 trace_id[2], span_id;
 	__u32 next; /* slot of the second half */
 	__u32 wants;
 };
-_Static_assert(sizeof(struct trace_stacks) == 40, "trace_stacks");
+_Static_assert(sizeof(struct trace_stacks) == 64, "trace_stacks");
 
 /* Slots of the prog array: the walk, and second halves. */
 #define TRACE_SLOTS 16384

@@ -16,6 +16,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "agent/tracer/owners.h"
 #include "agent/tracer/tracer.h"
 #include "base/cleanup.h"
 #include "base/map.h"
@@ -42,7 +43,8 @@ struct tracer_names {
 	bool has_kernel;
 	vec(struct named_file) files; /* owned */
 	struct strtab texts;
-	struct map user, cgroups; /* hash or id → id in `texts` */
+	struct map user, cgroups;     /* hash or id → id in `texts` */
+	struct tracer_owners *owners; /* owned; created when first needed, NULL until then */
 };
 
 int tracer_names_create(const struct btf *btf, struct tracer_names **ret)
@@ -68,6 +70,7 @@ void tracer_names_destroy(struct tracer_names *n)
 	}
 	vec_deinit(&n->files);
 	kallsyms_destroy(n->kernel);
+	tracer_owners_destroy(n->owners);
 	strtab_deinit(&n->texts);
 	map_deinit(&n->user);
 	map_deinit(&n->cgroups);
@@ -245,6 +248,27 @@ bool tracer_name_cgroup(void *arg, u64 id, struct str *out)
 		remember(n, &n->cgroups, id, str_get(&text));
 	}
 	return append_known(n, &n->cgroups, id, out);
+}
+
+/* ---- what a process belongs to ---- */
+
+static bool have_owners(struct tracer_names *n)
+{
+	return n->owners || tracer_owners_create(&n->owners) == 0;
+}
+
+bool tracer_name_owner(void *arg, enum trace_owner what, u32 pid, const char *comm, struct str *out)
+{
+	struct tracer_names *n = arg;
+
+	return have_owners(n) && tracer_owners_name(n->owners, what, pid, comm, out);
+}
+
+u32 tracer_owner_id(void *arg, enum trace_owner what, u32 pid, const char *comm)
+{
+	struct tracer_names *n = arg;
+
+	return have_owners(n) ? tracer_owners_id(n->owners, what, pid, comm) : pid;
 }
 
 /* ---- enums ---- */

@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "base/types.h"
+#include "trace/trace.h"
 
 struct btf;
 struct profile;
@@ -24,4 +25,8 @@ bool tracer_name_kernel(void *arg, u64 address, struct str *out);
 bool tracer_name_user(void *arg, u64 address, u32 pid, struct str *out);
 /* Its path, with the mount point. */
 bool tracer_name_cgroup(void *arg, u64 id, struct str *out);
+/* As in struct trace_names. */
+bool tracer_name_owner(void *arg, enum trace_owner what, u32 pid, const char *comm,
+		       struct str *out);
+u32 tracer_owner_id(void *arg, enum trace_owner what, u32 pid, const char *comm);
 bool tracer_name_enumerator(void *arg, u32 type, u64 value, struct str *out);

@@ -83,6 +83,8 @@ int tracer_session_create(const struct tracer_session_options *o, struct diag *r
 			  .kernel_symbol = tracer_name_kernel,
 			  .user_symbol = tracer_name_user,
 			  .cgroup = tracer_name_cgroup,
+			  .owner = tracer_name_owner,
+			  .owner_id = tracer_owner_id,
 			  .enumerator = tracer_name_enumerator},
 		.json = o->json,
 		.cpus = s->machine->target.cpus,
@@ -105,7 +107,7 @@ u64 tracer_session_stack_types(const struct tracer_session *s)
 bool tracer_session_wants_user(const struct tracer_session *s)
 {
 	vec_foreach (&s->program->codes, c)
-		if (c->second && c->wants & TRACE_WANTS_USER)
+		if (c->second && c->wants & (TRACE_WANTS_USER | TRACE_WANTS_SPAN))
 			return true;
 	return false;
 }

@@ -55,7 +55,7 @@ int tracer_session_create(const struct tracer_session_options *o, struct diag *r
 			  struct tracer_session **ret);
 /* Bits 1 << enum bpf_prog_type: types of programs whose actions want stacks. 0: none does. */
 u64 tracer_session_stack_types(const struct tracer_session *s);
-/* Whether an action wants the stack of the process. */
+/* Whether an action wants the stack of the process, or its span. */
 bool tracer_session_wants_user(const struct tracer_session *s);
 /* `walk`: for these types, borrowed until the end; or NULL. */
 int tracer_session_load(struct tracer_session *s, const struct tracer_walk *walk,

@@ -166,7 +166,9 @@ static __always_inline void context_read(struct scratch *s)
 	s->gathered.n = 0;
 	s->gathered.left_out = 0;
 	source = context_of_process(s);
+#ifndef CONTEXT_NO_ATTRIBUTES
 	s->out.sample.context.attributes = attributes_send(s);
+#endif
 	if (source == CONTEXT_NONE && config.has_obi && obi_context(s))
 		source = CONTEXT_OBI;
 	s->out.sample.context.source = source;

@@ -19,7 +19,7 @@
 #define SAMPLE_ATTRIBUTES describe_object
 #define SAMPLE_FINISH finish_call
 /* Memory belongs to no span. */
-#define SAMPLE_NO_CONTEXT
+#define SAMPLE_TAKES_CONTEXT(s) false
 
 struct scratch;
 static __attribute__((always_inline)) void describe_object(struct scratch *s, void *ctx);

@@ -16,7 +16,7 @@
 #define SAMPLE_ATTRIBUTES describe_pages
 #define SAMPLE_FINISH finish_fault
 /* Memory belongs to no span. */
-#define SAMPLE_NO_CONTEXT
+#define SAMPLE_TAKES_CONTEXT(s) false
 
 struct scratch;
 static __attribute__((always_inline)) void describe_pages(struct scratch *s, void *ctx);

@@ -18,7 +18,7 @@
  *			defined: 0
  *	SAMPLE_CONCERNS	(s) tells, once the span is known, whether the stacks are walked; not
  *			defined: they are
- *	SAMPLE_NO_CONTEXT	the span of the thread is not read; not defined: it is
+ *	SAMPLE_TAKES_CONTEXT	(s) tells whether the span of the thread is read; not defined: it is
  *	SAMPLE_AFTER_CALL	(s) tells whether the registers of the event are those after a
  *			call: pc is a return address; not defined: pc is an instruction
  *	SAMPLE_TAKES_KERNEL, SAMPLE_TAKES_USER	(s) tell which stacks of the event are taken; not
@@ -75,6 +75,9 @@ char LICENSE[] SEC("license") = "GPL";
 #endif
 #ifndef SAMPLE_TAKES_USER
 #define SAMPLE_TAKES_USER(s) config.user_stacks
+#endif
+#ifndef SAMPLE_TAKES_CONTEXT
+#define SAMPLE_TAKES_CONTEXT(s) true
 #endif
 #ifndef SAMPLE_EMIT
 #define SAMPLE_EMIT emit_unless_deferred
@@ -224,10 +227,9 @@ static __always_inline struct scratch *begin_sample(void *ctx, const bpf_user_pt
 	if (SAMPLE_TAKES_USER(s) && mm && !(task_read(task, flags) & PF_KTHREAD)) {
 		s->out.sample.start_stack = task_read(mm, start_stack);
 		s->stop = (__u32)begin_walk(s, task, regs, tgid);
-#ifndef SAMPLE_NO_CONTEXT
-		if ((s->context || config.has_obi) && s->stop != (__u32)NO_USER_STACK)
+		if (SAMPLE_TAKES_CONTEXT(s) && (s->context || config.has_obi) &&
+		    s->stop != (__u32)NO_USER_STACK)
 			context_read(s);
-#endif
 	}
 #ifdef SAMPLE_CONCERNS
 	if (!SAMPLE_CONCERNS(s)) {

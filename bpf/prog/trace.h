@@ -16,15 +16,18 @@
 
 #define SAMPLE_WANTS(s, task, tgid) true
 #define SAMPLE_TAKES_KERNEL(s) trace_wants(TRACE_WANTS_KERNEL)
-#define SAMPLE_TAKES_USER(s) (config.user_stacks && trace_wants(TRACE_WANTS_USER))
+/* The span is found by what is known of the process, as the stack is. */
+#define SAMPLE_TAKES_USER(s)                                                                       \
+	(config.user_stacks && trace_wants(TRACE_WANTS_USER | TRACE_WANTS_SPAN))
+#define SAMPLE_TAKES_CONTEXT(s) trace_wants(TRACE_WANTS_SPAN)
 #define SAMPLE_AFTER_CALL(s) trace_wants(TRACE_AFTER_CALL)
 #define SAMPLE_FINISH trace_name_walk
 #define SAMPLE_EMIT trace_take_ids
 #define SAMPLE_AFTER trace_go_on
 /* The second half releases what the first one has taken. */
 #define WALK_FAILED trace_go_on
-/* The stack has no span. */
-#define SAMPLE_NO_CONTEXT
+/* The attributes of a thread have no name in the language. */
+#define CONTEXT_NO_ATTRIBUTES
 #define MAX_JUMPS 30
 
 #include "bpf/lib/maps.h"
@@ -92,6 +95,9 @@ static __always_inline void trace_take_ids(struct scratch *s, bool deferred)
 	if (t) {
 		t->kernel = s->out.sample.kernel_stack;
 		t->user = deferred ? (__u64)s->out.sample.value : s->out.sample.user_stack;
+		t->trace_id[0] = s->out.sample.context.trace_id[0];
+		t->trace_id[1] = s->out.sample.context.trace_id[1];
+		t->span_id = s->out.sample.context.span_id;
 	}
 	/* An empty record that is thrown away wakes the reader. */
 	if (ring_needs_reader(s)) {
@@ -134,9 +140,14 @@ static __always_inline int trace_event(SAMPLE_CONTEXT *ctx, const bpf_user_pt_re
 	if (!t)
 		return SAMPLE_RESULT;
 	t->kernel = t->user = 0;
+	t->trace_id[0] = t->trace_id[1] = t->span_id = 0;
 	s = trace_is_nested() ? NULL : begin_sample(ctx, regs, 0);
-	if (s)
+	if (s && (int)s->stop == WALK_GO && !trace_wants(TRACE_WANTS_USER)) {
+		trace_take_ids(s, false);
+		sample_done(s);
+	} else if (s) {
 		jump(ctx, s, (int)s->stop == WALK_GO ? RUNTIME_NONE : SLOT_FINISH);
+	}
 	trace_go_on(ctx);
 	return SAMPLE_RESULT;
 }

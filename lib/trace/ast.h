@@ -54,6 +54,9 @@ enum trace_kind {
 	TRACE_TIME,	 /* {u64 ns since boot, u64 index of the format}: strftime() */
 	TRACE_CGROUP,	 /* u64 id of a cgroup of v2: cgroup_path() */
 	TRACE_ERROR,	 /* u64 errno: strerror() */
+	TRACE_TRACE_ID,	 /* u8[16], as W3C orders them; all zero: none */
+	TRACE_SPAN_ID,	 /* u8[8], likewise */
+	TRACE_OWNER,	 /* {u64 pid, char comm[16]}; `bytes`: enum trace_owner */
 	TRACE_ENUM_NAME, /* u64 value, type `btf`: the cast (enum x) when it is printed */
 	/* Values of maps only. All are arrays of u64 per CPU, and user space adds them up. */
 	TRACE_COUNT, /* n */
@@ -67,9 +70,13 @@ enum trace_kind {
 	TRACE_KIND_N
 };
 
+/* What a process belongs to. */
+enum trace_owner { TRACE_OWNER_SERVICE, TRACE_OWNER_CONTAINER, TRACE_OWNER_POD, TRACE_OWNER_N };
+
 struct trace_type {
 	enum trace_kind kind;
-	u32 bytes;	/* INT: 1, 2, 4, 8; STRING, BUFFER: room; ENUM_NAME: of the enum */
+	u32 bytes;	/* INT: 1, 2, 4, 8; STRING, BUFFER: room; ENUM_NAME: of the enum; see the
+			 * kinds */
 	bool is_signed; /* INT, SUM, MIN, MAX, AVG, STATS */
 	bool is_user;	/* POINTER, RECORD, ARRAY: the memory is the process's */
 	bool is_ctx;	/* RECORD: the record of a tracepoint; POINTER: arguments by BTF, which the

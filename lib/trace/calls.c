@@ -61,6 +61,11 @@ const struct call trace_calls[] = {
 	VALUE("usermode", check_bool, emit_usermode, 0),
 	{"kstack", 0, 2, CALL_NAME | CALL_RAW, check_kstack, emit_kstack, 0},
 	{"ustack", 0, 2, CALL_NAME | CALL_RAW, check_ustack, emit_ustack, 0},
+	VALUE("traceid", check_trace_id, emit_trace_id, 0),
+	VALUE("spanid", check_span_id, emit_span_id, 0),
+	VALUE("service", check_owner, emit_owner, TRACE_OWNER_SERVICE),
+	VALUE("container", check_owner, emit_owner, TRACE_OWNER_CONTAINER),
+	VALUE("pod", check_owner, emit_owner, TRACE_OWNER_POD),
 	/* the machine */
 	VALUE("cpu", check_u32, emit_helper, HELPER_CPU),
 	VALUE("numaid", check_u32, emit_helper, HELPER_NUMA_NODE),

@@ -7,18 +7,20 @@
 /* check_call.c: most rows only have a type. */
 call_check check_u64, check_s64, check_u32, check_u16, check_bool, check_none, check_comm,
 	check_curtask, check_args, check_argument_number, check_stack_argument, check_retval,
-	check_func, check_probe, check_username, check_kstack, check_ustack, check_clock, check_pid,
-	check_str, check_buf, check_ntop, check_macaddr, check_bswap, check_symbol_name, check_ksym,
-	check_usym, check_cgroup_path, check_cgroupid, check_strftime, check_strerror, check_reg,
-	check_strncmp, check_strcontains, check_pointer_kind, check_printf, check_cat, check_print,
-	check_map_only, check_delete, check_has_key, check_time, check_join, check_exit,
-	check_aggregate, check_hist, check_lhist, check_count, check_constant_number,
-	check_unsupported, check_ctx, check_len, check_strlen, check_is_err, check_point_text;
+	check_func, check_probe, check_username, check_kstack, check_ustack, check_trace_id,
+	check_span_id, check_owner, check_clock, check_pid, check_str, check_buf, check_ntop,
+	check_macaddr, check_bswap, check_symbol_name, check_ksym, check_usym, check_cgroup_path,
+	check_cgroupid, check_strftime, check_strerror, check_reg, check_strncmp, check_strcontains,
+	check_pointer_kind, check_printf, check_cat, check_print, check_map_only, check_delete,
+	check_has_key, check_time, check_join, check_exit, check_aggregate, check_hist, check_lhist,
+	check_count, check_constant_number, check_unsupported, check_ctx, check_len, check_strlen,
+	check_is_err, check_point_text;
 
 call_emit emit_pid, emit_tid, emit_uid, emit_gid, emit_helper, emit_clock, emit_elapsed, emit_comm,
 	emit_args, emit_argument_number, emit_stack_argument, emit_retval, emit_func, emit_probe,
-	emit_task_number, emit_parent_comm, emit_kstack, emit_ustack, emit_usermode, emit_ctx,
-	emit_str, emit_buf, emit_ntop, emit_macaddr, emit_bswap, emit_first, emit_symbol_name,
-	emit_usym, emit_strftime, emit_reg, emit_strncmp, emit_strcontains, emit_constant_number,
-	emit_printf, emit_cat, emit_print, emit_map_record, emit_delete, emit_has_key, emit_time,
-	emit_join, emit_exit, emit_nothing, emit_len, emit_strlen, emit_is_err, emit_point_text;
+	emit_task_number, emit_parent_comm, emit_kstack, emit_ustack, emit_trace_id, emit_span_id,
+	emit_owner, emit_usermode, emit_ctx, emit_str, emit_buf, emit_ntop, emit_macaddr,
+	emit_bswap, emit_first, emit_symbol_name, emit_usym, emit_strftime, emit_reg, emit_strncmp,
+	emit_strcontains, emit_constant_number, emit_printf, emit_cat, emit_print, emit_map_record,
+	emit_delete, emit_has_key, emit_time, emit_join, emit_exit, emit_nothing, emit_len,
+	emit_strlen, emit_is_err, emit_point_text;

@@ -258,6 +258,29 @@ void check_ustack(struct compiler *c, struct trace_expr *e)
 	check_stack(c, e, TRACE_USTACK);
 }
 
+static void check_span(struct compiler *c, struct trace_expr *e, enum trace_kind kind)
+{
+	e->type = (struct trace_type){.kind = kind};
+	if (c->is_predicate)
+		compile_fail(c, e->at, "a predicate cannot use spans: write if (spanid) { … }");
+}
+
+void check_trace_id(struct compiler *c, struct trace_expr *e)
+{
+	check_span(c, e, TRACE_TRACE_ID);
+}
+
+void check_span_id(struct compiler *c, struct trace_expr *e)
+{
+	check_span(c, e, TRACE_SPAN_ID);
+}
+
+void check_owner(struct compiler *c, struct trace_expr *e)
+{
+	e->type = (struct trace_type){.kind = TRACE_OWNER,
+				      .bytes = (u32)trace_calls[e->symbol].number};
+}
+
 void check_clock(struct compiler *c, struct trace_expr *e)
 {
 	const char *mode =

@@ -130,6 +130,29 @@ void emit_ustack(struct compiler *c, struct trace_expr *e, const struct place *t
 	emit_store(c, place_at(*to, 8), R0);
 }
 
+void emit_trace_id(struct compiler *c, struct trace_expr *e, const struct place *to)
+{
+	for (s16 i = 0; i < 2; i++) {
+		emit_stack_id(c, TRACE_WANTS_SPAN,
+			      (s16)(offsetof(struct trace_stacks, trace_id) + 8 * i));
+		emit_store(c, place_at(*to, 8 * i), R0);
+	}
+}
+
+void emit_span_id(struct compiler *c, struct trace_expr *e, const struct place *to)
+{
+	emit_stack_id(c, TRACE_WANTS_SPAN, offsetof(struct trace_stacks, span_id));
+}
+
+void emit_owner(struct compiler *c, struct trace_expr *e, const struct place *to)
+{
+	struct place comm = place_at(*to, 8);
+
+	emit_pid(c, e, NULL);
+	emit_store(c, *to, R0);
+	emit_comm(c, e, &comm);
+}
+
 /* ---- the event ---- */
 
 void emit_args(struct compiler *c, struct trace_expr *e, const struct place *to)

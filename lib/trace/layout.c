@@ -48,6 +48,7 @@ bool trace_type_is_scalar(const struct trace_type *t)
 	case TRACE_PROBE:
 	case TRACE_CGROUP:
 	case TRACE_ERROR:
+	case TRACE_SPAN_ID:
 	case TRACE_ENUM_NAME:
 		return true;
 	default:
@@ -67,20 +68,35 @@ bool trace_type_same(const struct trace_type *a, const struct trace_type *b)
 	return true;
 }
 
-static const char *const kind_names[TRACE_KIND_N] = {
-	[TRACE_NONE] = "no value",	[TRACE_BOOL] = "bool",
-	[TRACE_STRING] = "string",	[TRACE_BUFFER] = "buffer",
-	[TRACE_TUPLE] = "tuple",	[TRACE_KSTACK] = "kernel stack",
-	[TRACE_USTACK] = "user stack",	[TRACE_KSYM] = "kernel symbol",
-	[TRACE_USYM] = "user symbol",	[TRACE_INET] = "network address",
-	[TRACE_MAC] = "MAC address",	[TRACE_USERNAME] = "user name",
-	[TRACE_PROBE] = "probe name",	[TRACE_TIME] = "time",
-	[TRACE_CGROUP] = "cgroup path", [TRACE_ERROR] = "error name",
-	[TRACE_ENUM_NAME] = "enum",	[TRACE_COUNT] = "count()",
-	[TRACE_SUM] = "sum()",		[TRACE_MIN] = "min()",
-	[TRACE_MAX] = "max()",		[TRACE_AVG] = "avg()",
-	[TRACE_STATS] = "stats()",	[TRACE_HIST] = "hist()",
-	[TRACE_LHIST] = "lhist()"};
+static const char *const kind_names[TRACE_KIND_N] = {[TRACE_NONE] = "no value",
+						     [TRACE_BOOL] = "bool",
+						     [TRACE_STRING] = "string",
+						     [TRACE_BUFFER] = "buffer",
+						     [TRACE_TUPLE] = "tuple",
+						     [TRACE_KSTACK] = "kernel stack",
+						     [TRACE_USTACK] = "user stack",
+						     [TRACE_KSYM] = "kernel symbol",
+						     [TRACE_USYM] = "user symbol",
+						     [TRACE_INET] = "network address",
+						     [TRACE_MAC] = "MAC address",
+						     [TRACE_USERNAME] = "user name",
+						     [TRACE_PROBE] = "probe name",
+						     [TRACE_TIME] = "time",
+						     [TRACE_CGROUP] = "cgroup path",
+						     [TRACE_ERROR] = "error name",
+						     [TRACE_TRACE_ID] = "trace id",
+						     [TRACE_SPAN_ID] = "span id",
+						     [TRACE_OWNER] =
+							     "name of a service or container",
+						     [TRACE_ENUM_NAME] = "enum",
+						     [TRACE_COUNT] = "count()",
+						     [TRACE_SUM] = "sum()",
+						     [TRACE_MIN] = "min()",
+						     [TRACE_MAX] = "max()",
+						     [TRACE_AVG] = "avg()",
+						     [TRACE_STATS] = "stats()",
+						     [TRACE_HIST] = "hist()",
+						     [TRACE_LHIST] = "lhist()"};
 
 const char *trace_type_text(const struct trace_types *t, const struct trace_type *type)
 {

@@ -8,26 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "trace/compile.h"
 #include "trace/parse.h"
 
 bool trace_is_builtin(const char *name)
 {
-	static const char *const names[] = {
-		"args",	    "cgroup",	 "comm",   "cpid",   "cpu",	"ctx",
-		"curtask",  "elapsed",	 "func",   "gid",    "jiffies", "kstack",
-		"ncpus",    "nsecs",	 "numaid", "pcomm",  "pid",	"ppid",
-		"probe",    "probetype", "rand",   "retval", "tid",	"uid",
-		"usermode", "username",	 "ustack", "true",   "false",
-	};
-	size_t n = strlen(name);
+	const struct call *c = trace_call_find(name);
 
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		if (strcmp(names[i], name) == 0)
-			return true;
-	}
-	name += n > 4 && name[0] == 's'; /* sarg0 */
-	return strncmp(name, "arg", 3) == 0 && name[3] &&
-	       strspn(name + 3, "0123456789") == strlen(name + 3);
+	return (c && c->flags & CALL_NAME) || strcmp(name, "true") == 0 ||
+	       strcmp(name, "false") == 0;
 }
 
 /* ---- C's names of integers ---- */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From the entries of a map to rows: values are added up over CPUs, keys whose stacks turned out to
- * be equal are merged, and rows are sorted as bpftrace sorts them, by value or else by key. Rows
- * that are equal in that are sorted by key, so that the order is always the same.
+ * From the entries of a map to rows: values are added up over CPUs, keys whose stacks or services
+ * turned out to be equal are merged, and rows are sorted as bpftrace sorts them, by value or else
+ * by key. Rows that are equal in that are sorted by key, so that the order is always the same.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -59,22 +59,43 @@ static void add_value(const struct trace_type *t, u8 *sum, const u8 *more, u32 r
 
 /* ---- keys ---- */
 
-/* Replaces ids of stacks by those of the whole stacks. Whether there are any. */
-static bool find_stacks(const struct trace_printer *p, const struct trace_type *t, u8 *key)
+static void find_stack(const struct trace_names *n, const struct trace_type *t, u8 *key)
 {
+	u64 id = n->stack_id(n->arg, trace_word(key, 0));
+
+	put_word(key, 0, id);
+	if (n->want)
+		n->want(n->arg, id, t->kind == TRACE_USTACK ? (u32)trace_word(key, 1) : 0);
+}
+
+static void find_owner(const struct trace_names *n, const struct trace_type *t, u8 *key)
+{
+	char comm[17] = "";
+
+	memcpy(comm, key + 8, 16);
+	put_word(key, 0, n->owner_id(n->arg, t->bytes, (u32)trace_word(key, 0), comm));
+	memset(key + 8, 0, 16);
+}
+
+/*
+ * Replaces what has several ids by one: ids of stacks by those of the whole stacks, and processes
+ * by one of the same owner. Whether there are any.
+ */
+static bool unify(const struct trace_printer *p, const struct trace_type *t, u8 *key)
+{
+	const struct trace_names *n = &p->names;
 	bool found = false;
 
-	if (t->kind == TRACE_KSTACK || t->kind == TRACE_USTACK) {
-		u64 id = p->names.stack_id(p->names.arg, trace_word(key, 0));
-
-		put_word(key, 0, id);
-		if (p->names.want)
-			p->names.want(p->names.arg, id,
-				      t->kind == TRACE_USTACK ? (u32)trace_word(key, 1) : 0);
+	if ((t->kind == TRACE_KSTACK || t->kind == TRACE_USTACK) && n->stack_id) {
+		find_stack(n, t, key);
+		return true;
+	}
+	if (t->kind == TRACE_OWNER && n->owner_id) {
+		find_owner(n, t, key);
 		return true;
 	}
 	for (u32 i = 0; t->kind == TRACE_TUPLE && i < t->n; i++) {
-		found |= find_stacks(p, t->fields[i], key);
+		found |= unify(p, t->fields[i], key);
 		key += trace_type_room(t->fields[i]);
 	}
 	return found;
@@ -201,13 +222,10 @@ static int take_entries(struct trace_rows *r, const struct trace_printer *p,
 	for (size_t i = 0; i < e->n && result == 0; i++) {
 		u8 *key = r->keys + r->n * r->key_bytes;
 		const u8 *values = e->values + i * stride * cpus;
-		bool has_stacks = false;
 		s64 row;
 
 		memcpy(key, e->keys + i * m->key_bytes, r->key_bytes);
-		if (p->names.stack_id)
-			has_stacks = find_stacks(p, &m->key, key);
-		row = row_of(r, &index, key, has_stacks);
+		row = row_of(r, &index, key, unify(p, &m->key, key));
 		if (row < 0)
 			result = -ENOMEM;
 		for (u32 c = 0; c < cpus && row >= 0; c++)

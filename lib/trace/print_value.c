@@ -192,6 +192,29 @@ static void put_cgroup(const struct trace_printer *p, u64 id, struct str *out)
 		str_printf(out, "%llu", id);
 }
 
+/* A trace or span; nothing if there is none. */
+static void put_id(const u8 *value, u32 n, struct str *out)
+{
+	u32 used = 0;
+
+	for (u32 i = 0; i < n; i++)
+		used |= value[i];
+	for (u32 i = 0; used && i < n; i++)
+		str_printf(out, "%02x", value[i]);
+}
+
+static void put_owner(const struct trace_printer *p, const struct trace_type *t, const u8 *value,
+		      struct str *out)
+{
+	const struct trace_names *n = &p->names;
+	u64 pid = trace_word(value, 0);
+	char comm[17] = "";
+
+	memcpy(comm, value + 8, 16);
+	if (!n->owner || !n->owner(n->arg, t->bytes, (u32)pid, comm, out))
+		str_printf(out, "process %llu", pid);
+}
+
 static void put_string(const struct trace_type *t, const u8 *value, struct str *out)
 {
 	size_t n = strnlen((const char *)value, t->bytes);
@@ -272,6 +295,15 @@ static bool put_named(const struct trace_printer *p, const struct trace_type *t,
 		return true;
 	case TRACE_ERROR:
 		put_error(word, out);
+		return true;
+	case TRACE_TRACE_ID:
+		put_id(value, 16, out);
+		return true;
+	case TRACE_SPAN_ID:
+		put_id(value, 8, out);
+		return true;
+	case TRACE_OWNER:
+		put_owner(p, t, value, out);
 		return true;
 	default:
 		return false;

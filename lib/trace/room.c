@@ -25,12 +25,14 @@ u32 trace_type_room(const struct trace_type *t)
 	case TRACE_USTACK:
 	case TRACE_USYM:
 	case TRACE_TIME:
+	case TRACE_TRACE_ID:
 	case TRACE_MIN:
 	case TRACE_MAX:
 	case TRACE_AVG:
 	case TRACE_STATS:
 		return 16;
 	case TRACE_INET:
+	case TRACE_OWNER:
 		return 24;
 	case TRACE_HIST:
 		return 8 * trace_hist_buckets(t->n);

@@ -95,6 +95,11 @@ struct trace_names {
 	bool (*kernel_symbol)(void *arg, u64 address, struct str *out);
 	bool (*user_symbol)(void *arg, u64 address, u32 pid, struct str *out);
 	bool (*cgroup)(void *arg, u64 id, struct str *out);
+	/* The service, container or pod of a process, which may have ended; "" is a name: it has
+	 * none. `comm`: its name at the event; "": as in the last call for this pid. */
+	bool (*owner)(void *arg, enum trace_owner o, u32 pid, const char *comm, struct str *out);
+	/* The process by which processes of one owner are equal. */
+	u32 (*owner_id)(void *arg, enum trace_owner o, u32 pid, const char *comm);
 	bool (*enumerator)(void *arg, u32 btf, u64 value, struct str *out);
 };
 
