@@ -160,13 +160,14 @@ def web(port):
 # on one CPU: between two, what wakes an idle CPU costs more than any observer, and each observer changes how often that is.
 GUEST = """
 export CULPRIT_ALLOW_ROOT=yes
+mount -t debugfs nodev /sys/kernel/debug # where bcc reads which functions have no kprobes
 one() { (sleep 1; echo; sleep 12) | taskset 2 known_waits 4 / pipe | awk -v who="$1" '/^p.nger/ { n += $4; ran += $5 } END { printf "%s %d\\n", who, n / ran * 1e9 }'; }
 with() { # name, what it prints when it follows the machine ("": it does so within 20 s), command
 	name=$1 text=$2
 	shift 2
 	"$@" >/tmp/$name.log 2>&1 &
 	p=$!
-	for i in $(seq 180); do
+	for i in $(seq 240); do
 		sleep 1
 		kill -0 $p || { echo "$name does not run: $(tail -n 1 /tmp/$name.log)"; return; }
 		[ -n "$text" ] && grep -q "$text" /tmp/$name.log && break
@@ -184,6 +185,7 @@ for round in $(seq RUNS); do
 	one nothing
 	with culprit '' culprit record --off-cpu -d 600 -o /tmp/o.folded
 	with offcputime '' offcputime 600
+	with offcputime-bpfcc 'Tracing off-CPU' python3 -u /usr/sbin/offcputime-bpfcc 600
 	with OpenTelemetry 'prctl monitor' ebpf-profiler -collection-agent 127.0.0.1:4317 -disable-tls -off-cpu-threshold 1
 	with OpenTelemetry-1% 'prctl monitor' ebpf-profiler -collection-agent 127.0.0.1:4317 -disable-tls -off-cpu-threshold 0.01
 done
@@ -199,7 +201,10 @@ def emulated():
     wrong = [name for path, name in adds.items() if not path or not os.path.exists(path)]
     if wrong:
         raise OSError(f"in QEMU: there is no {', '.join(wrong)}")
-    command = [os.path.join(TOP, "tools/vm/run"), "--kernel", "6.1", "--timeout", "1800", "--memory", "3000"]
+    # bcc compiles its programs with clang and the kernel's headers.
+    bcc = subprocess.run([os.path.join(TOP, "tools/vm/fetch"), "root", "bookworm", "amd64", "bpfcc-tools",
+                          "linux-headers-cloud-amd64"], capture_output=True, text=True, check=True).stdout.strip()
+    command = [os.path.join(TOP, "tools/vm/run"), "--kernel", "6.1", "--timeout", "3600", "--memory", "6000", "--tree", bcc]
     for path, name in adds.items():
         command += ["--add", f"{path}:/usr/bin/{name}"]
     out = subprocess.run([*command, "--", GUEST.replace("RUNS", str(RUNS))], capture_output=True, text=True,
