@@ -12,6 +12,8 @@
 bool gzip_is(const u8 *data, size_t n);
 /* Inflates all members. -EFBIG: more than `limit` bytes; -EBADMSG: damaged or cut off. */
 int gzip_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag);
+/* The same of one stream in zlib's framing. */
+int zlib_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag);
 int gzip_deflate(const void *data, size_t n, struct str *out);
 
 bool zstd_is(const u8 *data, size_t n);

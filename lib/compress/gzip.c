@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/quota.h"
 
+#define WINDOW_ZLIB 15
 #define WINDOW_GZIP (15 + 16) /* zlib.h: + 16 selects the framing of gzip */
 
 bool gzip_is(const u8 *data, size_t n)
@@ -47,7 +48,7 @@ static int inflate_member(z_stream *z, const u8 *data, u64 limit, struct str *ou
 			return diag_set(reterr_diag, -ENOMEM, "out of memory");
 		if (z_r != Z_OK && z_r != Z_STREAM_END)
 			return diag_set_at(reterr_diag, -EBADMSG, (u64)(z->next_in - data),
-					   "damaged or cut off gzip data: %s",
+					   "damaged or cut off compressed data: %s",
 					   z->msg ? z->msg : "it ends too early");
 		if (out->n + (sizeof(chunk) - z->avail_out) > limit)
 			return diag_set(reterr_diag, -EFBIG, "more than %llu MiB when decompressed",
@@ -58,15 +59,17 @@ static int inflate_member(z_stream *z, const u8 *data, u64 limit, struct str *ou
 	return 0;
 }
 
-int gzip_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag)
+/* `window` selects the framing. */
+static int inflate_all(int window, const u8 *data, size_t n, u64 limit, struct str *out,
+		       struct diag *reterr_diag)
 {
 	__attribute__((cleanup(cleanup_inflate))) z_stream z = {};
 	int r;
 
 	/* avail_in has 32 bits. 4 GiB of compressed data exceed every limit anyway. */
 	if (n > UINT_MAX)
-		return diag_set(reterr_diag, -EFBIG, "more than 4 GiB of gzip data");
-	if (inflateInit2(&z, WINDOW_GZIP) != Z_OK)
+		return diag_set(reterr_diag, -EFBIG, "more than 4 GiB of compressed data");
+	if (inflateInit2(&z, window) != Z_OK)
 		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	z.next_in = (u8 *)data;
 	z.avail_in = (uInt)n;
@@ -74,8 +77,19 @@ int gzip_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct di
 		r = inflate_member(&z, data, limit, out, reterr_diag);
 		if (r < 0)
 			return r;
-	} while (gzip_is(z.next_in, z.avail_in) && inflateReset(&z) == Z_OK);
+	} while (window == WINDOW_GZIP && gzip_is(z.next_in, z.avail_in) &&
+		 inflateReset(&z) == Z_OK);
 	return 0;
+}
+
+int gzip_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag)
+{
+	return inflate_all(WINDOW_GZIP, data, n, limit, out, reterr_diag);
+}
+
+int zlib_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag)
+{
+	return inflate_all(WINDOW_ZLIB, data, n, limit, out, reterr_diag);
 }
 
 int gzip_deflate(const void *data, size_t n, struct str *out)

@@ -33,7 +33,9 @@ static const struct profile_format formats[] = {
 		.name = "html",
 		.endings = ".html .htm",
 		.help = "interactive flame graph, one file that needs nothing else",
+		.read = html_read,
 		.write = html_write,
+		.probe = html_probe,
 	},
 	{
 		.name = "folded",

@@ -19,14 +19,9 @@
 #include "base/varint.h"
 #include "base/vec.h"
 #include "base/vocab.h"
+#include "format/html.h"
 #include "format/html_page.h"
 #include "format/internal.h"
-
-enum html_flags {
-	HTML_INLINED = 1,
-	HTML_GROUP = 2,	       /* root, process, thread */
-	HTML_LINE_SAMPLED = 4, /* the line is one that was hit, not where the function starts */
-};
 
 /* A row of the frame table; interned by its bytes, so there is no padding. */
 struct html_frame {
@@ -434,7 +429,7 @@ static int make_body(struct payload *w, const struct profile_write_options *o)
 		r = add_frame(w, &w->tree->nodes.data[i], &frame[i]);
 	if (r < 0)
 		return r;
-	str_puts(&w->body, "CULPRIT1");
+	str_puts(&w->body, HTML_MAGIC);
 	r = put_meta(w, o);
 	if (r == 0)
 		r = put_kinds(w);

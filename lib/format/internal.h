@@ -22,6 +22,11 @@ int profile_tree_for_writer(const struct profile *p, const struct profile_write_
  * a note, `[lock]` a wait.
  */
 int profile_add_frame_text(struct profile *p, const char *text, size_t n, u32 *ret_id);
+/*
+ * Whether the text is `file+0x12ab`, exactly as profile_frame_name() writes it: anything else (upper
+ * case, leading zeros, more than 64 bits) is a name, so that what is written again is the same text.
+ */
+bool profile_split_address(const char *text, size_t n, size_t *ret_path_n, u64 *ret_address);
 int profile_add_comm(struct profile *p, const char *comm, size_t n, u32 *ret_thread);
 /* The length of the prefix of a pod's or container's name ("[Pod]"), if it has one; else 0. */
 size_t profile_root_prefix(const char *s, size_t n);
@@ -53,5 +58,9 @@ int perf_script_read(const u8 *data, size_t n, struct profile **ret, struct diag
 int perf_script_probe(const u8 *data, size_t n);
 int jfr_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
 int jfr_probe(const u8 *data, size_t n);
+int html_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
+/* The same of the page's data alone (doc/format/html.md), unpacked. */
+int html_read_body(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
+int html_probe(const u8 *data, size_t n);
 int html_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
 	       struct diag *reterr_diag);

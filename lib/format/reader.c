@@ -29,11 +29,7 @@ static void strip_suffix(const char *text, size_t *n, struct profile_frame *f)
 	*n -= 4;
 }
 
-/*
- * `file+0x12ab`, exactly as profile_frame_name() writes it: anything else (upper case, leading
- * zeros, more than 64 bits) stays a name, so that what is written again is the same text.
- */
-static bool split_address(const char *text, size_t n, size_t *ret_path_n, u64 *ret_address)
+bool profile_split_address(const char *text, size_t n, size_t *ret_path_n, u64 *ret_address)
 {
 	size_t digits = 0;
 	u64 v = 0;
@@ -77,7 +73,7 @@ int profile_add_frame_text(struct profile *p, const char *text, size_t n, u32 *r
 			f.kind = FRAME_UNKNOWN;
 		return profile_add_frame(p, &f, ret_id);
 	}
-	if (split_address(text, n, &path_n, &f.address)) {
+	if (profile_split_address(text, n, &path_n, &f.address)) {
 		r = profile_add_string(p, text, path_n, &m.path);
 		if (r == 0)
 			r = profile_add_mapping(p, &m, &f.mapping);

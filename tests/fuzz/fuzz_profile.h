@@ -115,6 +115,7 @@ static inline void check_reader(read_fn *read, int (*probe)(const u8 *, size_t),
 	/* The format has no negative weights: they are left out. */
 	if (positive)
 		check_way(p, speedscope_write, speedscope_read, true);
+	check_way(p, html_write, html_read, false);
 	check_way(p, svg_write, NULL, false);
 	check_way(p, firefox_write, NULL, false);
 }

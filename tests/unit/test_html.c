@@ -5,6 +5,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "format/html.h"
 #include "profile_fixture.h"
 
 #define HOSTILE "</script><script>alert(1)</script><!--"
@@ -297,4 +298,91 @@ Test(html, payload_alone_is_the_body_of_the_page)
 	cr_assert_eq(uncompress(again.data, &n, (const Bytef *)packed.data, packed.n), Z_OK);
 	cr_assert_eq(n, b.n);
 	cr_assert_eq(memcmp(again.data, b.data, b.n), 0);
+}
+
+/* ---- reading a page again ---- */
+
+static void assert_read(const char *folded, const struct profile_write_options *o, const char *want)
+{
+	_cleanup_profile_ struct profile *p = from_folded(folded), *again = NULL;
+	_cleanup_str_ struct str page = {};
+	struct diag d = {};
+
+	write_page(p, NULL, &page);
+	cr_assert_eq(html_probe((const u8 *)page.data, page.n), 90);
+	cr_assert_eq(html_read((const u8 *)page.data, page.n, &again, &d), 0, "%s", d.text);
+	assert_folded(again, o, want);
+	cr_expect_eq(again->quality.samples, p->quality.samples);
+}
+
+Test(html, a_page_reads_back)
+{
+	static const char text[] = "app;[truncated: too many frames];main;f_[i];g 4\n"
+				   "app;main;[unknown];libfoo.so.1+0x1234 1\n"
+				   "app;main;jitted_[j] 2\n"
+				   "app;main;say \"hi\" \\o/;vfs_read_[k] 3\n"
+				   "kworker/0:1 9\n";
+	struct profile_write_options annotate = {.annotate = true};
+
+	assert_read(text, &annotate, text);
+	assert_read("[Pod]shop-1;[Con]shop;[7]java;a;b 2\n", NULL, "java;a;b 2\n");
+}
+
+Test(html, names_files_lines_and_types_read_back)
+{
+	_cleanup_profile_ struct profile *p = profile_create(), *again = NULL;
+	struct profile_function fn = {.name = string(p, "pay"),
+				      .system_name = string(p, "pay"),
+				      .file = string(p, "/src/shop.c"),
+				      .start_line = 27};
+	struct profile_frame f = {.mapping = PROFILE_NONE, .kind = FRAME_NATIVE};
+	_cleanup_str_ struct str page = {};
+	u32 id, stack;
+	s64 value = 1500;
+	struct diag d = {};
+
+	cr_assert_eq(profile_add_type(p, "off_cpu", "nanoseconds"), 0);
+	cr_assert_eq(profile_add_function(p, &fn, &f.function), 0);
+	cr_assert_eq(profile_add_frame(p, &f, &id), 0);
+	cr_assert_eq(profile_add_stack(p, &id, 1, &stack), 0);
+	cr_assert_eq(profile_add_sample(p, 0, PROFILE_NONE, stack, &value), 0);
+	p->duration_ns = 12;
+	p->quality = (struct profile_quality){.samples = 7, .lost = 3, .measured = true};
+	write_page(p, NULL, &page);
+	cr_assert_eq(html_read((const u8 *)page.data, page.n, &again, &d), 0, "%s", d.text);
+	cr_assert_eq(again->n_samples, 1);
+	cr_expect_eq(profile_sample(again, 0)->value[0], 1500);
+	cr_expect_str_eq(profile_string(again, again->types[0].name), "off_cpu");
+	cr_expect_str_eq(profile_string(again, again->types[0].unit), "nanoseconds");
+	cr_expect_str_eq(profile_string(again, again->functions.data[0].file), "/src/shop.c");
+	cr_expect_eq(again->functions.data[0].start_line, 27);
+	cr_expect_eq(again->duration_ns, 12);
+	cr_expect_eq(again->quality.samples, 7);
+	cr_expect_eq(again->quality.lost, 3);
+}
+
+static void assert_refused(const struct str *page, size_t n, const char *says)
+{
+	struct profile *p = NULL;
+	struct diag d = {};
+
+	cr_expect_lt(html_read((const u8 *)page->data, n, &p, &d), 0);
+	cr_expect_str_eq(d.text, says);
+	cr_expect_null(p);
+}
+
+Test(html, what_cannot_be_read_is_told)
+{
+	_cleanup_profile_ struct profile *p = from_folded("app;a 10\n"),
+					 *before = from_folded("app;a 3\n");
+	struct profile_write_options o = {.base = before};
+	_cleanup_str_ struct str page = {}, other = {}, odd = {};
+
+	write_page(p, &o, &page);
+	assert_refused(&page, page.n, "html: it is a comparison: give the two profiles themselves");
+	str_puts(&other, "<!DOCTYPE html><p>hello");
+	cr_expect_eq(html_probe((const u8 *)other.data, other.n), 0);
+	assert_refused(&other, other.n, "html: it has no profile");
+	str_puts(&odd, "<html>" HTML_ELEMENT "&&</script>");
+	assert_refused(&odd, odd.n, "html: its data is not base64");
 }
