@@ -75,6 +75,8 @@ static int parse(struct cli *c, int *ret_first)
 			   "seconds.\nSIGTERM or SIGINT ends it; SIGHUP reloads its configuration.",
 		.groups = groups,
 		.configurable = true,
+		.examples = "  culprit agent --export otlp://collector:4317\n"
+			    "  culprit agent --config /etc/culprit/agent.conf",
 	};
 
 	return options_parse(&usage, c->argc, c->argv, ret_first);

@@ -7,6 +7,7 @@
 #include "format/format.h"
 
 struct convert_arguments {
+	bool force;
 	const char *format, *input_format, *type;
 };
 
@@ -17,6 +18,7 @@ static const struct option convert_options[] = {
 		      "input format (default: by the content)"),
 	OPTION_STRING("type", 0, "NAME", struct convert_arguments, type,
 		      "sample type to show, if the input has several"),
+	OPTION_FLAG("force", 0, struct convert_arguments, force, "replace OUTPUT if it exists"),
 	{},
 };
 
@@ -51,6 +53,8 @@ int cmd_convert(int argc, char **argv)
 		.summary = "Converts a profile to another format. Several inputs are summed.",
 		.groups = groups,
 		.footer = (cli_formats_text(&formats), str_get(&formats)),
+		.examples = "  culprit convert culprit.html x.pb.gz\n"
+			    "  perf script | culprit convert - x.svg",
 	};
 	_cleanup_profile_ struct profile *p = NULL;
 	const struct profile_format *format;
@@ -64,7 +68,7 @@ int cmd_convert(int argc, char **argv)
 				    "OUTPUT");
 	if (view_apply(&v, "convert", &o) < 0)
 		return 2;
-	if (profile_write_check(argv[argc - 1], a.format, &format, &d) < 0)
+	if (view_check_output(argv[argc - 1], a.format, a.force, &format, &d) < 0)
 		return cli_error(1, "convert: %s", d.text);
 	if (view_read("convert", argv + first, argc - first - 1, a.input_format, a.type, &p) < 0)
 		return 1;

@@ -16,7 +16,7 @@
 
 struct diff_arguments {
 	const char *output, *format, *input_format, *type;
-	bool normalize;
+	bool normalize, force;
 	u64 limit;
 };
 
@@ -25,6 +25,8 @@ static const struct option diff_options[] = {
 		      "output file (default: print a table of changes)"),
 	OPTION_STRING("format", 0, "NAME", struct diff_arguments, format,
 		      "output format (default: by the extension)"),
+	OPTION_FLAG("force", 0, struct diff_arguments, force,
+		    "replace the output file if it exists"),
 	OPTION_FLAG("normalize", 0, struct diff_arguments, normalize,
 		    "compare shares: BEFORE is scaled to the total of AFTER"),
 	OPTION_U64("limit", 'n', "N", struct diff_arguments, limit, 1, 1e6,
@@ -193,7 +195,7 @@ static int run_diff(const struct diff_arguments *a, struct profile_write_options
 	const struct profile_format *format;
 	struct diag d = {};
 
-	if (a->output && profile_write_check(a->output, a->format, &format, &d) < 0)
+	if (a->output && view_check_output(a->output, a->format, a->force, &format, &d) < 0)
 		return cli_error(1, "diff: %s", d.text);
 	if (view_read("diff", paths, 1, a->input_format, a->type, &before) < 0 ||
 	    view_read("diff", paths + 1, 1, a->input_format, a->type, &after) < 0)
@@ -225,6 +227,8 @@ int cmd_diff(int argc, char **argv)
 			"Compares two profiles. A flame graph (.svg, .html) shows AFTER, red where "
 			"it grew and\nblue where it shrank; .folded has both counts on each line.",
 		.groups = groups,
+		.examples = "  culprit diff before.html after.html\n"
+			    "  culprit diff --normalize -o change.svg before.pb.gz after.pb.gz",
 	};
 	int first, r = options_parse(&usage, argc, argv, &first);
 

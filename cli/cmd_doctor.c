@@ -228,6 +228,8 @@ int cmd_doctor(int argc, char **argv)
 		.summary = "Tries every kernel feature that culprit uses, and prints what works, "
 			   "what does not, and\nwhat to do about it.",
 		.groups = groups,
+		.examples = "  culprit doctor            this machine\n"
+			    "  culprit doctor -p 1234    and what is known of a process",
 		.footer = "The exit status is 0 if culprit record can work here, else 1.",
 	};
 	struct doctor_options options = {.probe = {.debuginfod_urls = getenv("DEBUGINFOD_URLS")}};

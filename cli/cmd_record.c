@@ -34,18 +34,19 @@
 struct record_arguments {
 	double duration_s, last_s;
 	const char *output, *format, *host_root;
-	bool quiet;
+	bool quiet, force;
 };
 
 #define A struct record_arguments
 static const struct option record_options[] = {
-	OPTION_F64("duration", 'd', "SECONDS", A, duration_s, 0.01, 1e9,
-		   "length of the recording (default: 10, or until the command ends)"),
-	OPTION_F64("last", 0, "SECONDS", A, last_s, 0.1, 86400,
-		   "record until Ctrl-C, and keep only the last seconds before it"),
+	OPTION_TIME("duration", 'd', A, duration_s, 0.01, 1e9,
+		    "length of the recording (default: 10, or until the command ends)"),
+	OPTION_TIME("last", 0, A, last_s, 0.1, 86400,
+		    "record until Ctrl-C, and keep only the last seconds before it"),
 	OPTION_STRING("output", 'o', "FILE", A, output,
-		      "output file; its extension selects the format (default culprit.html);\n"
-		      "- is standard output"),
+		      "output file; its extension selects the format; - is standard output\n"
+		      "(default culprit-DATE-TIME.html)"),
+	OPTION_FLAG("force", 0, A, force, "replace the output file if it exists"),
 	OPTION_STRING("format", 0, "NAME", A, format, "output format, whatever the extension"),
 	OPTION_STRING("host-root", 0, "DIR", A, host_root,
 		      "with --roots: look for the state files of container engines below DIR\n"
@@ -62,6 +63,7 @@ struct record {
 	struct profile_write_options how; /* of `look` */
 	const struct profile_format *format;
 	const char *path;
+	char default_path[64];
 	struct recording *recording;
 	struct pipeline_stats stats; /* at the end */
 	struct command *command;     /* or NULL */
@@ -357,6 +359,20 @@ static void print_summary(struct record *r, const struct profile *p)
 		fprintf(stderr, "wrote %s\n", r->path);
 }
 
+/* Nothing was sampled: what to change. */
+static void tell_empty(const struct record *r)
+{
+	const struct sampler_source *s = recording_source(r->recording, 0);
+
+	const struct recording_options *o = &r->sampling.what;
+
+	if (o->pids || o->comms || o->cgroups || o->uids)
+		fputs("nothing that --pid, --comm, --cgroup and --uid select was sampled\n",
+		      stderr);
+	else if (s->type == SAMPLE_TYPE_CPU)
+		fputs("nothing used the CPU: --wall or --off-cpu shows what waits\n", stderr);
+}
+
 static int write_result(struct record *r)
 {
 	_cleanup_profile_ struct profile *p = NULL;
@@ -389,6 +405,8 @@ static int write_result(struct record *r)
 		print_flights(r, &flights, p);
 	else
 		print_summary(r, p);
+	if (!p->quality.samples)
+		tell_empty(r);
 	return 0;
 }
 
@@ -425,6 +443,16 @@ static int record(struct record *r)
 	return e;
 }
 
+static const char *name_output(struct record *r)
+{
+	time_t now = time(NULL);
+	struct tm tm = {};
+
+	(void)localtime_r(&now, &tm);
+	(void)strftime(r->default_path, sizeof(r->default_path), "culprit-%Y%m%d-%H%M%S.html", &tm);
+	return r->default_path;
+}
+
 /* Records with the command, if there is one. */
 static int record_command(struct record *r, char **argv)
 {
@@ -433,8 +461,8 @@ static int record_command(struct record *r, char **argv)
 
 	if (view_apply(&r->look, "record", &r->how) < 0)
 		return 2;
-	r->path = r->args.output ? r->args.output : "culprit.html";
-	e = profile_write_check(r->path, r->args.format, &r->format, &diag);
+	r->path = r->args.output ? r->args.output : name_output(r);
+	e = view_check_output(r->path, r->args.format, r->args.force, &r->format, &diag);
 	if (e < 0)
 		return cli_fail(e, &diag);
 	if (r->sampling.what.events && strchr(r->sampling.what.events, ','))
@@ -463,6 +491,9 @@ int cmd_record(int argc, char **argv)
 			"Profiles the whole machine, some processes, or a command and its children.",
 		.groups = groups,
 		.footer = "Extensions: .html .svg .folded .pb.gz .speedscope.json .firefox.json",
+		.examples = "  culprit record -d 10                  the whole machine\n"
+			    "  culprit record -p 1234 -d 1m --wall   a process, waiting too\n"
+			    "  culprit record -o x.svg -- make -j4   a command",
 		.stop_at_operand = true,
 	};
 	int first, e;

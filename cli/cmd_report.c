@@ -357,6 +357,8 @@ int cmd_report(int argc, char **argv)
 			"Shows where the time went: a table of functions, with the 95 % "
 			"confidence interval of each\nshare, and the call tree. Several files are summed.",
 		.groups = groups,
+		.examples = "  culprit report culprit.html\n"
+			    "  culprit report --callers -n 10 a.pb.gz",
 	};
 	_cleanup_profile_ struct profile *p = NULL;
 	int first, r = options_parse(&usage, argc, argv, &first);

@@ -63,8 +63,8 @@ static const struct option probe_options[] = {
 	OPTION_STRING("init", 0, "FILE", A, init,
 		      "requests to begin with, a line \"flamegraph JSON\" each; none: no file\n"
 		      "(default " DEFAULT_INIT ", if it is there)"),
-	OPTION_F64("period", 0, "SECONDS", A, period_s, 1, 600,
-		   "write and send new samples so often (default 20)"),
+	OPTION_TIME("period", 0, A, period_s, 1, 600,
+		    "write and send new samples so often (default 20)"),
 	OPTION_STRING("folded-style", 0, "STYLE", A, style,
 		      "of folded files: gala (default), or canonical, as all tools read it"),
 	OPTION_U64("memory-limit", 0, "MB", A, memory_limit_mb, 64, 4096,

@@ -34,8 +34,7 @@ struct top_arguments {
 
 #define A struct top_arguments
 static const struct option top_options[] = {
-	OPTION_F64("delay", 'd', "SECONDS", A, delay_s, 0.1, 3600,
-		   "time between two updates (default 2)"),
+	OPTION_TIME("delay", 'd', A, delay_s, 0.1, 3600, "time between two updates (default 2)"),
 	OPTION_U64("rounds", 'n', "N", A, rounds, 1, 1000000000, "end after N updates"),
 	OPTION_FLAG("processes", 0, A, by_process,
 		    "start with the table of processes instead of functions"),

@@ -121,6 +121,9 @@ static int parse(struct up *u, int *ret_first)
 			   "configuration.",
 		.groups = groups,
 		.configurable = true,
+		.examples =
+			"  culprit up                              then open the address that it prints\n"
+			"  culprit up --data-dir /var/lib/culprit",
 	};
 
 	return options_parse(&usage, u->argc, u->argv, ret_first);

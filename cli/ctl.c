@@ -10,36 +10,20 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/duration.h"
 #include "base/text.h"
 #include "cli/cli.h"
 
 /* ---- times ---- */
 
-/* "100ms", "1.5s", "5m", "0" in ns. -EINVAL. */
 int ctl_parse_time(const char *text, double *ret_ns)
 {
-	static const struct {
-		const char *name;
-		double ns;
-	} units[] = {{"us", 1e3}, {"ms", 1e6},	 {"s", 1e9},
-		     {"m", 6e10}, {"h", 3.6e12}, {"d", 8.64e13}};
-	char *end;
-	double v;
+	double seconds;
 
-	if (*text < '0' || *text > '9')
+	if (duration_parse(text, false, &seconds) < 0)
 		return -EINVAL;
-	v = strtod(text, &end);
-	if (v == 0 && !*end) {
-		*ret_ns = 0;
-		return 0;
-	}
-	for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
-		if (!strcmp(end, units[i].name)) {
-			*ret_ns = v * units[i].ns;
-			return 0;
-		}
-	}
-	return -EINVAL;
+	*ret_ns = seconds * 1e9;
+	return 0;
 }
 
 /* Puts the time of an option in a unit of `unit_ns`, if it is given. */

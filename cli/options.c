@@ -10,7 +10,10 @@
 #include <strings.h>
 
 #include "base/cleanup.h"
+#include "base/closest.h"
+#include "base/duration.h"
 #include "base/str.h"
+#include "base/vec.h"
 #include "cli/cli.h"
 
 #define HELP_COLUMN 28
@@ -35,16 +38,15 @@ static void print_option(const struct option *o)
 	}
 }
 
+static const struct option help_option = {.name = "help", .letter = 'h', .help = "print this help"};
+static const struct option config_option = {
+	.name = "config",
+	.arg = "FILE",
+	.help = "read options from lines \"name = value\"; see also CULPRIT_NAME variables",
+};
+
 void options_print_help(const struct option_usage *u)
 {
-	static const struct option help = {
-		.name = "help", .letter = 'h', .help = "print this help"};
-	static const struct option config = {
-		.name = "config",
-		.arg = "FILE",
-		.help = "read options from lines \"name = value\"; see also CULPRIT_NAME variables",
-	};
-
 	printf("usage: culprit %s [OPTIONS]%s%s\n\n%s\n", u->command, *u->operands ? " " : "",
 	       u->operands, u->summary);
 	for (const struct option_group *g = u->groups; g->options; g++) {
@@ -55,10 +57,51 @@ void options_print_help(const struct option_usage *u)
 			print_option(o);
 	}
 	if (u->configurable)
-		print_option(&config);
-	print_option(&help);
+		print_option(&config_option);
+	print_option(&help_option);
 	if (u->footer)
 		printf("\n%s\n", u->footer);
+	if (u->examples)
+		printf("\nExamples:\n%s\n", u->examples);
+}
+
+/* A line an option: --NAME, -LETTER or "", the name of the value or "", what it does. */
+static void list_option(const struct option *o)
+{
+	const char letter[] = {'-', o->letter, '\0'};
+
+	printf("--%s\t%s\t%s\t%.*s\n", o->name, o->letter ? letter : "", o->arg ? o->arg : "",
+	       (int)strcspn(o->help, "\n"), o->help);
+}
+
+static void list_options(const struct option_usage *u)
+{
+	for (const struct option_group *g = u->groups; g->options; g++)
+		for (const struct option *o = g->options; o->name; o++)
+			list_option(o);
+	if (u->configurable)
+		list_option(&config_option);
+	list_option(&help_option);
+}
+
+static void unknown_option(const struct option_usage *u, const char *name, size_t n)
+{
+	_cleanup_free_ char *wanted = strndup(name, n);
+	vec(const char *) names = {};
+	const char *meant = NULL;
+
+	for (const struct option_group *g = u->groups; g->options; g++)
+		for (const struct option *o = g->options; o->name; o++)
+			(void)vec_push(&names, o->name);
+	if (wanted)
+		meant = closest_name(wanted, names.data, names.n);
+	if (meant)
+		(void)cli_error(2, "%s: unknown option --%.*s; did you mean --%s?", u->command,
+				(int)n, name, meant);
+	else
+		(void)cli_error(2, "%s: unknown option --%.*s; see culprit %s --help", u->command,
+				(int)n, name, u->command);
+	vec_deinit(&names);
 }
 
 static const struct option *find_option(const struct option_usage *u, const char *name, size_t n,
@@ -79,7 +122,13 @@ static const struct option *find_option(const struct option_usage *u, const char
 /* `where` says where the value was given: "record", "culprit.conf:3". */
 static int reject_number(const char *where, const struct option *o, const char *value)
 {
-	if (o->type == OPTION_TYPE_U64)
+	if (o->type == OPTION_TYPE_TIME || o->type == OPTION_TYPE_SECONDS)
+		(void)cli_error(
+			2, "%s: --%s takes %s from %g to %g, such as 90, 90s or 1.5m, not '%s'",
+			where, o->name,
+			o->type == OPTION_TYPE_SECONDS ? "whole seconds" : "seconds", o->min,
+			o->max, value);
+	else if (o->type == OPTION_TYPE_U64)
 		(void)cli_error(2, "%s: --%s takes a whole number from %.0f to %.0f, not '%s'",
 				where, o->name, o->min, o->max, value);
 	else
@@ -113,6 +162,16 @@ static int store_value(const char *where, const struct option *o, void *base, co
 		if (end == value || *end || !isfinite(real) || real < o->min || real > o->max)
 			return reject_number(where, o, value);
 		*(double *)to = real;
+		return 0;
+	case OPTION_TYPE_TIME:
+	case OPTION_TYPE_SECONDS:
+		if (duration_parse(value, true, &real) < 0 || real < o->min || real > o->max ||
+		    (o->type == OPTION_TYPE_SECONDS && real != floor(real)))
+			return reject_number(where, o, value);
+		if (o->type == OPTION_TYPE_TIME)
+			*(double *)to = real;
+		else
+			*(u64 *)to = (u64)real;
 		return 0;
 	case OPTION_END:
 		break;
@@ -151,6 +210,10 @@ static int parse_long(const struct option_usage *u, struct cursor *c, const char
 		options_print_help(u);
 		return 1;
 	}
+	if (n == 12 && !memcmp(name, "list-options", 12)) {
+		list_options(u);
+		return 1;
+	}
 	if (u->configurable && n == 6 && !memcmp(name, "config", 6)) {
 		/* configure() has read it. */
 		c->i += !equals;
@@ -158,8 +221,7 @@ static int parse_long(const struct option_usage *u, struct cursor *c, const char
 	}
 	o = find_option(u, name, n, 0, &base);
 	if (!o) {
-		(void)cli_error(2, "%s: unknown option --%.*s; see culprit %s --help", u->command,
-				(int)n, name, u->command);
+		unknown_option(u, name, n);
 		return -EINVAL;
 	}
 	if (o->type == OPTION_TYPE_FLAG && equals) {

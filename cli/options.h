@@ -13,6 +13,7 @@
  * Accepted forms: --name=VALUE, --name VALUE, -nVALUE, -n VALUE, several flags in one word (-ab),
  * and --, after which every word is an operand. The last of several values counts. A long name
  * after one dash is accepted, too, as Go programs do (-collection-agent HOST:PORT).
+ * --list-options prints the options for the completion of shells (packaging/completion).
  *
  * A configurable command reads the same options from a file of lines "name = value" ('#' starts a
  * comment; flags are yes or no), which --config or CULPRIT_CONFIG names, and from variables
@@ -28,7 +29,9 @@ enum option_type {
 	OPTION_TYPE_FLAG,
 	OPTION_TYPE_STRING,
 	OPTION_TYPE_U64,
-	OPTION_TYPE_F64
+	OPTION_TYPE_F64,
+	OPTION_TYPE_TIME,
+	OPTION_TYPE_SECONDS
 };
 
 struct option {
@@ -58,6 +61,17 @@ struct option {
 		name, letter, arg, OPTION_TYPE_F64, offsetof(type, member), min, max, help         \
 	}
 
+/* A double, in seconds, given as 90, 90s, 1.5m or 100ms. */
+#define OPTION_TIME(name, letter, type, member, min, max, help)                                    \
+	{                                                                                          \
+		name, letter, "TIME", OPTION_TYPE_TIME, offsetof(type, member), min, max, help     \
+	}
+/* A u64, likewise: whole seconds. */
+#define OPTION_SECONDS(name, letter, type, member, min, max, help)                                 \
+	{                                                                                          \
+		name, letter, "TIME", OPTION_TYPE_SECONDS, offsetof(type, member), min, max, help  \
+	}
+
 struct option_group {
 	const char *title; /* heading in --help; NULL: none */
 	const struct option *options;
@@ -70,6 +84,7 @@ struct option_usage {
 	const char *summary;		   /* a line or more */
 	const struct option_group *groups; /* ended by one without options */
 	const char *footer;		   /* or NULL */
+	const char *examples;		   /* lines, or NULL */
 	bool stop_at_operand;		   /* the first operand, a command, ends the options */
 	bool configurable;		   /* reads file and environment; adds --config */
 };

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/str.h"
 #include "cli/cli.h"
@@ -105,4 +106,17 @@ int view_read(const char *command, char *const *paths, int n, const char *format
 	}
 	*ret = take_ptr(all);
 	return 0;
+}
+
+int view_check_output(const char *path, const char *format, bool force,
+		      const struct profile_format **ret, struct diag *reterr_diag)
+{
+	struct stat st;
+	int r = profile_write_check(path, format, ret, reterr_diag);
+
+	if (r < 0 || force || !strcmp(path, "-") || stat(path, &st) < 0)
+		return r;
+	if (!S_ISREG(st.st_mode) || !st.st_size)
+		return 0;
+	return diag_set(reterr_diag, -EEXIST, "%s exists: --force replaces it", path);
 }

@@ -30,3 +30,9 @@ int view_apply(struct view_arguments *a, const char *command, struct profile_wri
  */
 int view_read(const char *command, char *const *paths, int n, const char *format, const char *type,
 	      struct profile **ret);
+/*
+ * The format of an output file, as profile_write_check(). A file that is there is not replaced
+ * without `force`: -EEXIST.
+ */
+int view_check_output(const char *path, const char *format, bool force,
+		      const struct profile_format **ret, struct diag *reterr_diag);

@@ -85,3 +85,19 @@ int closest_append(struct str *out, const char *wanted, const char *const *names
 		str_printf(out, i ? " and %zu more" : "%zu", n - i);
 	return out->failed ? -ENOMEM : 0;
 }
+
+const char *closest_name(const char *wanted, const char *const *names, size_t n)
+{
+	u32 least = (u32)MIN(strlen(wanted), (size_t)MAX_LENGTH) / 3 + 1;
+	const char *name = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		u32 d = distance(wanted, names[i]);
+
+		if (d < least) {
+			least = d;
+			name = names[i];
+		}
+	}
+	return name;
+}

@@ -10,3 +10,5 @@
  */
 int closest_append(struct str *out, const char *wanted, const char *const *names, size_t n,
 		   size_t max_bytes);
+/* The name that was probably meant: it differs in few characters. Or NULL. */
+const char *closest_name(const char *wanted, const char *const *names, size_t n);

@@ -168,9 +168,9 @@ static bool read_texts(struct html_reader *f, struct buf b)
 	return f->texts.n > 0;
 }
 
-static u8 kind_by_name(const struct text *t)
+static u32 kind_by_name(const struct text *t)
 {
-	for (u8 k = 0; k < FRAME_KIND_N; k++) {
+	for (u32 k = 0; k < FRAME_KIND_N; k++) {
 		const char *name = vocab_frame_kind(k)->name;
 
 		if (strlen(name) == t->n && !memcmp(name, t->data, t->n))

@@ -23,8 +23,9 @@ int profile_tree_for_writer(const struct profile *p, const struct profile_write_
  */
 int profile_add_frame_text(struct profile *p, const char *text, size_t n, u32 *ret_id);
 /*
- * Whether the text is `file+0x12ab`, exactly as profile_frame_name() writes it: anything else (upper
- * case, leading zeros, more than 64 bits) is a name, so that what is written again is the same text.
+ * Whether the text is `file+0x12ab`, exactly as profile_frame_name() writes it: anything else
+ * (upper case, leading zeros, more than 64 bits) is a name, so that what is written again is the
+ * same text.
  */
 bool profile_split_address(const char *text, size_t n, size_t *ret_path_n, u64 *ret_address);
 int profile_add_comm(struct profile *p, const char *comm, size_t n, u32 *ret_thread);

@@ -15,7 +15,7 @@ from truth import NO_USER_STACK, is_entry, shorten
 def record(culprit, output, *args, env=None, timeout=120, check=True, **options):
     """Runs culprit record -o OUTPUT ARGS… and returns the finished process. Its messages go to standard
     error."""
-    command = [culprit, "record", "-o", str(output), *map(str, args)]
+    command = [culprit, "record", "--force", "-o", str(output), *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace",
                           timeout=timeout, env={**os.environ, **(env or {})}, **options)
     sys.stderr.write(done.stderr)
@@ -33,7 +33,7 @@ def start_record(culprit, output, *args, seconds=120):
         with open(log, encoding="utf-8", errors="replace") as f:
             return f.read()
     with open(log, "wb") as f:
-        p = subprocess.Popen([culprit, "record", "-v", "-o", str(output), *map(str, args)], stderr=f)
+        p = subprocess.Popen([culprit, "record", "-v", "--force", "-o", str(output), *map(str, args)], stderr=f)
     end = time.monotonic() + seconds
     while "debug: recording" not in messages():
         if time.monotonic() > end or p.poll() is not None:

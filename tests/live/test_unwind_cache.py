@@ -32,7 +32,7 @@ def program(tmp_path_factory):
 
 
 def command(culprit, program, out, cache):
-    return [culprit, "record", "-v", "--runtime-frames", "-o", str(out), "--cache-dir", str(cache), "--", program, "-e", WORK]
+    return [culprit, "record", "-v", "--force", "--runtime-frames", "-o", str(out), "--cache-dir", str(cache), "--", program, "-e", WORK]
 
 
 def counts(program, stderr):

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +10,8 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/closest.h"
+#include "base/duration.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/metrics.h"
@@ -317,4 +320,41 @@ Test(log, lines_have_no_control_characters, .init = cr_redirect_stderr)
 	log_warn("%s", "a\r\nculprit: forged\x1b[2J\x7f b\xc2\x9b\xe2\x80\xae\xff \xc3\xa9");
 	fflush(stderr);
 	cr_assert_stderr_eq_str("culprit: warning: a  culprit: forged [2J  b     ? \xc3\xa9\n");
+}
+
+Test(duration, times_as_people_write_them)
+{
+	static const struct {
+		const char *text;
+		double s;
+	} rows[] = {{"90", 90},	   {"90s", 90},	    {"1.5m", 90},  {"2h", 7200},
+		    {"1d", 86400}, {"250ms", 0.25}, {"5us", 5e-6}, {"7ns", 7e-9},
+		    {"0", 0},	   {".5", 0.5},	    {"1e3", 1000}};
+	static const char *const bad[] = {"",	 "s",	 "-1",	" 1",  "1 s",	"1x",
+					  "1sm", "0x10", "inf", "nan", "1.2.3", "1e999"};
+	double s = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		cr_expect_eq(duration_parse(rows[i].text, true, &s), 0, "%s", rows[i].text);
+		cr_expect_float_eq(s, rows[i].s, 1e-12, "%s", rows[i].text);
+	}
+	s = 17;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		cr_expect_eq(duration_parse(bad[i], true, &s), -EINVAL, "%s", bad[i]);
+	cr_expect_eq(duration_parse("90", false, &s), -EINVAL);
+	cr_expect_eq(s, 17);
+	cr_expect_eq(duration_parse("0", false, &s), 0);
+	cr_expect_eq(s, 0);
+}
+
+Test(closest, a_name_is_meant_if_little_differs)
+{
+	static const char *const names[] = {"record", "report", "top", "trace"};
+
+	cr_expect_str_eq(closest_name("recrod", names, 4), "record");
+	cr_expect_str_eq(closest_name("Report", names, 4), "report");
+	cr_expect_str_eq(closest_name("tpo", names, 4), "top");
+	cr_expect_null(closest_name("convert", names, 4));
+	cr_expect_null(closest_name("x", names, 4));
+	cr_expect_null(closest_name("", names, 4));
 }

@@ -77,5 +77,5 @@ class BpfStats:
 
 
 def start_record(out, *args):
-    return subprocess.Popen([CULPRIT, "record", "-o", out, *map(str, args)],
+    return subprocess.Popen([CULPRIT, "record", "--force", "-o", out, *map(str, args)],
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

@@ -40,9 +40,9 @@ def peers():
         time.sleep(2)
         for _ in range(RUNS):
             for name, command in (
-                    ("culprit", [CULPRIT, "record", "-q", "-F", "99", "-d", seconds, "-o",
+                    ("culprit", [CULPRIT, "record", "-q", "--force", "-F", "99", "-d", seconds, "-o",
                                  f"{d}/o.folded"]),
-                    ("culprit pprof", [CULPRIT, "record", "-q", "-F", "99", "-d", seconds, "-o",
+                    ("culprit pprof", [CULPRIT, "record", "-q", "--force", "-F", "99", "-d", seconds, "-o",
                                        f"{d}/o.pb.gz"]),
                     ("perf -g", ["perf", "record", "-q", "-F", "99", "-e", "cpu-clock", "-a",
                                  "-g", "-o", f"{d}/fp", "sleep", seconds]),

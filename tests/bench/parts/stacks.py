@@ -17,7 +17,7 @@ def truth():
     with tempfile.TemporaryDirectory() as d:
         with open(f"{d}/names", "w", encoding="ascii") as f:
             f.write("\n".join(names) + "\n")
-        subprocess.run([CULPRIT, "record", "-F", "999", "-o", f"{d}/o.folded", "--", "xargs",
+        subprocess.run([CULPRIT, "record", "--force", "-F", "999", "-o", f"{d}/o.folded", "--", "xargs",
                         "-a", f"{d}/names", "-P", "2", "-I{}", "env", f"{PROGRAMS}/{{}}", "500"],
                        env={**os.environ, "TRUTH_OUT": d}, check=True, capture_output=True)
         stacks = by_comm(parse_folded(open(f"{d}/o.folded").read()))
@@ -34,7 +34,7 @@ def short():
     """Processes of 20 ms of CPU time each, of which two always run. Samples without user frames count, unless the kernel
     frames show that the process was in exec or exit."""
     with tempfile.TemporaryDirectory() as d:
-        done = subprocess.run([CULPRIT, "record", "-F", "999", "-o", f"{d}/o.folded", "--",
+        done = subprocess.run([CULPRIT, "record", "--force", "-F", "999", "-o", f"{d}/o.folded", "--",
                                f"{PROGRAMS}/starter", "5", "2", f"{PROGRAMS}/short-x"],
                               env={**os.environ, "TRUTH_OUT": d}, check=True,
                               capture_output=True, text=True)
