@@ -65,7 +65,9 @@ static const struct profile_format formats[] = {
 		.name = "firefox",
 		.endings = ".firefox.json",
 		.help = "JSON for profiler.firefox.com",
+		.read = firefox_read,
 		.write = firefox_write,
+		.probe = firefox_probe,
 	},
 	{
 		.name = "perf-script",

@@ -53,6 +53,8 @@ int speedscope_read(const u8 *data, size_t n, struct profile **ret, struct diag 
 int speedscope_write(const struct profile *p, const struct profile_write_options *o,
 		     struct str *out, struct diag *reterr_diag);
 int speedscope_probe(const u8 *data, size_t n);
+int firefox_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
+int firefox_probe(const u8 *data, size_t n);
 int firefox_write(const struct profile *p, const struct profile_write_options *o, struct str *out,
 		  struct diag *reterr_diag);
 int perf_script_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);

@@ -184,6 +184,77 @@ Test(firefox, tables_hold_the_stacks_root_to_leaf)
 	json_decref(root);
 }
 
+/* ---- reading Firefox's ---- */
+
+Test(firefox_read, folded_text_survives_the_way_through)
+{
+	const char *text = "app;[truncated: too many frames];main;f_[i];g 4\n"
+			   "app;main;[unknown];libfoo.so.1+0x1234 1\n"
+			   "app;main;jitted_[j] 2\n"
+			   "app;main;say \"hi\" \\o/;vfs_read_[k] 3\n"
+			   "app;main;wait [lock] 5\n"
+			   "kworker/0:1 9\n";
+	struct profile_write_options annotate = {.annotate = true};
+	_cleanup_profile_ struct profile *p = from_folded(text), *again = NULL;
+	_cleanup_str_ struct str json = {};
+
+	cr_assert_eq(firefox_write(p, &annotate, &json, NULL), 0);
+	cr_assert_eq(firefox_probe((u8 *)json.data, json.n), 85);
+	cr_assert_eq(speedscope_probe((u8 *)json.data, json.n), 0);
+	again = read_text(firefox_read, json.data);
+	assert_folded(again, &annotate, text);
+	cr_assert_eq(again->quality.samples, p->quality.samples);
+}
+
+/* clang-format off */
+#define FIREFOX(samples) \
+	"{\"meta\":{\"product\":\"Firefox\"," \
+	"\"categories\":[{\"name\":\"Other\"},{\"name\":\"Kernel\"}]}," \
+	"\"libs\":[],\"shared\":{\"stringArray\":[\"main\",\"read\",\"a.js\"]," \
+	"\"stackTable\":{\"prefix\":[null,0],\"frame\":[0,1]}," \
+	"\"frameTable\":{\"func\":[0,1],\"category\":[0,1],\"line\":[7,null]}," \
+	"\"funcTable\":{\"name\":[0,1],\"isJS\":[true,false],\"fileName\":[2,null]}}," \
+	"\"threads\":[{\"name\":\"GeckoMain\",\"processName\":\"Web\",\"pid\":\"12\"," \
+	"\"tid\":13,\"samples\":" samples "}]}"
+/* clang-format on */
+
+Test(firefox_read, tables_of_newer_versions_are_shared_by_threads)
+{
+	_cleanup_profile_ struct profile *p =
+		read_text(firefox_read,
+			  FIREFOX("{\"stack\":[1,null,0,1],\"weight\":null,\"time\":[1,2,3,4]}"));
+	struct profile_write_options annotate = {.annotate = true};
+
+	assert_folded(p, &annotate, "Web;main_[j] 1\nWeb;main_[j];read_[k] 2\n");
+	cr_expect_eq(p->threads.data[0].pid, 12);
+	cr_expect_eq(p->threads.data[0].tid, 13);
+	cr_expect_str_eq(profile_string(p, p->threads.data[0].thread_name), "GeckoMain");
+	cr_expect_str_eq(profile_string(p, p->title), "Firefox");
+	cr_expect_str_eq(profile_string(p, p->functions.data[1].file), "a.js");
+}
+
+Test(firefox_read, milliseconds_are_nanoseconds_and_sums_stay_right)
+{
+	_cleanup_profile_ struct profile *p = read_text(
+		firefox_read, FIREFOX("{\"stack\":[0,0,0],\"weight\":[0.0000005,0.0000005,1.5],"
+				      "\"weightType\":\"tracing-ms\"}"));
+
+	cr_assert_eq(p->n_samples, 1);
+	cr_expect_eq(profile_sample(p, 0)->value[0], 1500001);
+	cr_expect_str_eq(profile_string(p, p->types[0].unit), "nanoseconds");
+}
+
+Test(firefox_read, damage_is_told)
+{
+	assert_says(firefox_read, "{}", "firefox: has no threads or no meta");
+	assert_says(firefox_read,
+		    "{\"meta\":{},\"threads\":[{\"samples\":{\"schema\":{},\"data\":[]}}]}",
+		    "firefox: is not in the processed format: open it at profiler.firefox.com and "
+		    "save it from there");
+	assert_says(firefox_read, FIREFOX("{\"stack\":[0],\"weight\":[1e30]}"),
+		    "firefox: a weight is not a number that can be");
+}
+
 /* ---- SVG ---- */
 
 Test(svg, widths_are_the_shares_and_what_is_not_drawn_is_said)
