@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/color.h"
 #include "cli/commands.h"
 #include "cli/view.h"
 #include "format/format.h"
@@ -43,7 +44,9 @@ static const struct option diff_options[] = {
 struct change {
 	const char *name;   /* borrowed from a table */
 	const char *object; /* borrowed from a table */
-	bool kernel;
+	const char *file;   /* likewise: of its hottest line, after if it is there */
+	u32 line;
+	u8 kind;	      /* enum frame_kind */
 	double before, after; /* shares, 0..1 */
 	double margin;	      /* half the 95 % interval of the difference, or NAN */
 };
@@ -65,7 +68,7 @@ static int compare_keys(const void *a, const void *b)
 
 	if (r == 0)
 		r = strcmp(x->object, y->object);
-	return r ? r : (int)x->kernel - (int)y->kernel;
+	return r ? r : (x->kind == FRAME_KERNEL) - (y->kind == FRAME_KERNEL);
 }
 
 static int compare_changes(const void *a, const void *b)
@@ -86,7 +89,9 @@ static int add_rows(change_vec *all, const struct profile_table *t, bool after)
 		struct change c = {
 			.name = strtab_get(&t->strings, row->name),
 			.object = strtab_get(&t->strings, row->object),
-			.kernel = row->kind == FRAME_KERNEL,
+			.file = strtab_get(&t->strings, row->file),
+			.line = row->line,
+			.kind = row->kind,
 			.before = after ? 0 : share,
 			.after = after ? share : 0,
 		};
@@ -108,6 +113,10 @@ static void fold_rows(change_vec *all)
 		if (compare_keys(&all->data[n], &all->data[i]) == 0) {
 			all->data[n].before += all->data[i].before;
 			all->data[n].after += all->data[i].after;
+			if (all->data[i].after > 0) {
+				all->data[n].file = all->data[i].file;
+				all->data[n].line = all->data[i].line;
+			}
 		} else {
 			all->data[++n] = all->data[i];
 		}
@@ -115,24 +124,44 @@ static void fold_rows(change_vec *all)
 	all->n = n + 1;
 }
 
+static void print_change(const struct change *c, bool color)
+{
+	bool sure = !isnan(c->margin) && fabs(c->after - c->before) > c->margin;
+	const char *file = profile_basename(c->file);
+	_cleanup_str_ struct str line = {};
+	char margin[16] = "";
+
+	if (!isnan(c->margin))
+		snprintf(margin, sizeof(margin), "%.2f", 100 * c->margin);
+	str_printf(&line, "%8.2f %8.2f ", 100 * c->before, 100 * c->after);
+	color_begin(&line, color && sure, c->after > c->before ? COLOR_RED : COLOR_GREEN);
+	str_printf(&line, "%+8.2f", 100 * (c->after - c->before));
+	color_end(&line, color && sure);
+	str_printf(&line, " %8s%s ", margin, sure ? "*" : " ");
+	text_append_clean(&line, c->name, 0);
+	color_begin(&line, color, COLOR_DIM);
+	str_puts(&line, c->kind == FRAME_KERNEL ? " [k]" : "");
+	color_end(&line, color);
+	color_begin(&line, color, COLOR_BLUE);
+	if (c->line && *file) {
+		str_putc(&line, ' ');
+		text_append_clean(&line, file, 0);
+		str_printf(&line, ":%u", c->line);
+	}
+	color_end(&line, color);
+	puts(str_get(&line));
+}
+
 static void print_changes(const change_vec *all, u64 limit)
 {
+	bool color = color_wanted();
+
 	printf("%8s %8s %8s %8s  function, self time in %% of its profile\n", "before", "after",
 	       "change", "+-95 %");
 	for (size_t i = 0; i < all->n && i < limit; i++) {
-		const struct change *c = &all->data[i];
-		_cleanup_str_ struct str name = {};
-		char margin[16] = "";
-
-		if (c->after == c->before)
+		if (all->data[i].after == all->data[i].before)
 			break;
-		if (!isnan(c->margin))
-			snprintf(margin, sizeof(margin), "%.2f", 100 * c->margin);
-		text_append_clean(&name, c->name, 0);
-		printf("%8.2f %8.2f %+8.2f %8s%s %s%s\n", 100 * c->before, 100 * c->after,
-		       100 * (c->after - c->before), margin,
-		       !isnan(c->margin) && fabs(c->after - c->before) > c->margin ? "*" : " ",
-		       str_get(&name), c->kernel ? " [k]" : "");
+		print_change(&all->data[i], color);
 	}
 	printf("\n* the change is larger than its 95 %% margin\n");
 }

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/vocab.h"
 #include "cli/cli.h"
+#include "cli/color.h"
 #include "cli/commands.h"
 #include "cli/view.h"
 #include "profile/table.h"
@@ -47,6 +48,7 @@ struct report {
 	const struct profile_tree_options *o;
 	size_t width; /* 0: no limit */
 	u64 samples;  /* number of samples that the values come from; 0 = unknown */
+	bool color;
 	struct str out;
 };
 
@@ -80,6 +82,15 @@ static void print_right(struct str *out, const char *text, size_t columns)
 	str_printf(out, "%*s%s", (int)(columns > n ? columns - n : 0), "", text);
 }
 
+static void print_name(struct report *r, const char *name, u8 kind, size_t columns)
+{
+	bool on = r->color && color_of_kind(kind) < COLOR_N;
+
+	color_begin(&r->out, on, color_of_kind(kind));
+	text_append_cut(&r->out, name, columns);
+	color_end(&r->out, on);
+}
+
 /* ---- the table ---- */
 
 static const struct profile_table *sorted_table; /* qsort's compare takes no argument */
@@ -109,6 +120,22 @@ static void sort_table(struct profile_table *t, const char *key)
 		qsort(t->rows.data, t->rows.n, sizeof(*t->rows.data), by_name);
 }
 
+/* Where the function is: " [k]", " (libc.so.6)", or nothing. */
+static void print_object(struct report *r, u8 kind, const char *object)
+{
+	if (kind != FRAME_KERNEL && !*object)
+		return;
+	color_begin(&r->out, r->color, COLOR_DIM);
+	if (kind == FRAME_KERNEL) {
+		str_puts(&r->out, " [k]");
+	} else {
+		str_puts(&r->out, " (");
+		text_append_cut(&r->out, object, 24);
+		str_putc(&r->out, ')');
+	}
+	color_end(&r->out, r->color);
+}
+
 static void print_row(struct report *r, const struct profile_table *t,
 		      const struct profile_row *row)
 {
@@ -117,6 +144,8 @@ static void print_row(struct report *r, const struct profile_table *t,
 	const char *name = strtab_get(&t->strings, row->name);
 	_cleanup_str_ struct str count = {};
 	char interval[24] = "";
+	const char *file = profile_basename(strtab_get(&t->strings, row->file));
+	_cleanup_str_ struct str place = {};
 	size_t left, object_n = *object ? MIN(text_columns(object) + 3, (size_t)27) : 0;
 
 	if (profile_share_interval(share, r->samples, &low, &high))
@@ -125,14 +154,18 @@ static void print_row(struct report *r, const struct profile_table *t,
 	print_right(&r->out, str_get(&count), 14);
 	str_printf(&r->out, "  %6.2f %11s %6.2f  ", pct(row->self, t->total), interval,
 		   pct(row->total, t->total));
-	left = columns_left(r, 42 + object_n);
-	text_append_cut(&r->out, name, left);
-	if (row->kind == FRAME_KERNEL) {
-		str_puts(&r->out, " [k]");
-	} else if (object_n && !str_starts(name, object)) {
-		str_puts(&r->out, " (");
-		text_append_cut(&r->out, object, 24);
-		str_putc(&r->out, ')');
+	if (row->line && *file) {
+		text_append_clean(&place, file, 0);
+		str_printf(&place, ":%u", row->line);
+	}
+	left = columns_left(r, 42 + object_n + (place.n ? text_columns(place.data) + 1 : 0));
+	print_name(r, name, row->kind, left);
+	print_object(r, row->kind, object_n && !str_starts(name, object) ? object : "");
+	if (place.n) {
+		str_putc(&r->out, ' ');
+		color_begin(&r->out, r->color, COLOR_BLUE);
+		str_append(&r->out, place.data, place.n);
+		color_end(&r->out, r->color);
 	}
 	str_putc(&r->out, '\n');
 }
@@ -226,7 +259,7 @@ static void print_branch(struct report *r, const struct profile_tree *t, const s
 	else
 		str_printf(&r->out, "%7s  ", "");
 	str_printf(&r->out, "%*s%s", (int)b->indent, "", b->fork ? "- " : "  ");
-	text_append_cut(&r->out, strtab_get(&t->strings, n->name), columns_left(r, 23 + b->indent));
+	print_name(r, strtab_get(&t->strings, n->name), n->kind, columns_left(r, 23 + b->indent));
 	str_printf(&r->out, "%s\n", n->kind == FRAME_KERNEL ? " [k]" : "");
 }
 
@@ -313,6 +346,7 @@ static int print_report(const struct profile *p, const struct report_arguments *
 	struct report r = {.p = p,
 			   .a = a,
 			   .o = o,
+			   .color = color_wanted(),
 			   .width = a->width ? a->width : terminal_width(),
 			   .samples = profile_sample_count(p)};
 	struct profile_waits waits;

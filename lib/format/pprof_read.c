@@ -251,6 +251,14 @@ static int read_location_frame(struct pprof_reader *f, const Pprof__Line *line,
 	return r < 0 ? r : vec_push(&f->location_frames, id);
 }
 
+/* Whether the mapping is no file, but tells the kind of code that has none. */
+static bool is_made_up(const struct pprof_reader *f, u64 mapping)
+{
+	const struct profile_mapping *m = &f->p->mappings.data[f->mappings.data[mapping]];
+
+	return profile_path_is_kind(profile_string(f->p, m->path));
+}
+
 static int read_location(struct pprof_reader *f, size_t i)
 {
 	const Pprof__Location *in = f->in->location[i];
@@ -272,7 +280,8 @@ static int read_location(struct pprof_reader *f, size_t i)
 			return diag_set(f->diag, -EBADMSG, "pprof: no mapping has the id %llu",
 					(unsigned long long)in->mapping_id);
 		base.kind = f->kinds.data[*mapping];
-		base.mapping = f->mappings.data[*mapping];
+		if (base.kind == FRAME_KERNEL || !is_made_up(f, *mapping))
+			base.mapping = f->mappings.data[*mapping];
 		if (base.kind != FRAME_KERNEL)
 			file_address(f->in->mapping[*mapping], &base);
 	}

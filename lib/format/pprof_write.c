@@ -21,7 +21,8 @@
 #define MAX_LABELS 6 /* of one sample */
 
 struct out_mapping {
-	u32 mapping; /* of the profile, or PROFILE_NONE */
+	u32 mapping;   /* of the profile, or PROFILE_NONE */
+	char path[24]; /* then: of the kind, in brackets */
 	u8 kind;
 	u64 limit;
 	u64 id; /* in the file */
@@ -122,6 +123,7 @@ static int note_mapping(struct pprof_writer *w, const struct profile_frame *f)
 	if (!needs_mapping(f))
 		return 0;
 	if (!known) {
+		snprintf(m.path, sizeof(m.path), "[%s]", vocab_frame_kind(f->kind)->name);
 		if (map_put(&w->mapping_ids, mapping_key(f), w->mappings.n) < 0 ||
 		    vec_push(&w->mappings, m) < 0)
 			return -ENOMEM;
@@ -137,9 +139,7 @@ static const char *mapping_path(const struct pprof_writer *w, const struct out_m
 {
 	if (m->mapping < w->p->mappings.n)
 		return profile_string(w->p, w->p->mappings.data[m->mapping].path);
-	return m->kind == FRAME_KERNEL ? PROFILE_PATH_KERNEL
-	       : m->kind == FRAME_JIT  ? PROFILE_PATH_JIT
-				       : PROFILE_PATH_NOTE;
+	return m->path;
 }
 
 /* The first mapping is shown as "the" file: a program goes before libraries and the kernel. */

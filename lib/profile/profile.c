@@ -521,17 +521,37 @@ const char *profile_basename(const char *path)
 	return slash && slash[1] ? slash + 1 : path;
 }
 
+/* FRAME_KIND_N: it is none. */
+static u32 kind_in_brackets(const char *path)
+{
+	size_t n = strlen(path);
+
+	for (u32 k = 0; k < FRAME_KIND_N && path[0] == '['; k++) {
+		const char *name = vocab_frame_kind(k)->name;
+
+		if (n == strlen(name) + 2 && path[n - 1] == ']' && !memcmp(path + 1, name, n - 2))
+			return k;
+	}
+	return FRAME_KIND_N;
+}
+
 u8 profile_kind_of_path(const char *path)
 {
 	const char *base = profile_basename(path);
+	u32 kind;
 
 	if (str_starts(path, "[kernel") || str_starts(path, "[guest.kernel") ||
 	    !strcmp(base, "vmlinux") || str_ends(base, ".ko") || strstr(base, ".ko."))
 		return FRAME_KERNEL;
-	if (!strcmp(path, PROFILE_PATH_JIT) ||
-	    (str_starts(base, "perf-") && str_ends(base, ".map")))
+	if (str_starts(base, "perf-") && str_ends(base, ".map"))
 		return FRAME_JIT;
-	return !strcmp(path, PROFILE_PATH_NOTE) ? FRAME_NOTE : FRAME_NATIVE;
+	kind = kind_in_brackets(path);
+	return kind < FRAME_KIND_N ? (u8)kind : FRAME_NATIVE;
+}
+
+bool profile_path_is_kind(const char *path)
+{
+	return kind_in_brackets(path) < FRAME_KIND_N;
 }
 
 /* ---- merge ---- */

@@ -24,11 +24,6 @@
 #define PROFILE_MAX_TYPES 24
 #define PROFILE_MAX_LABELS 128 /* of one resource */
 
-/* Paths of the mappings that stand for code of a kind that has no file. */
-#define PROFILE_PATH_KERNEL "[kernel]"
-#define PROFILE_PATH_JIT "[jit]"
-#define PROFILE_PATH_NOTE "[note]"
-
 /* The attribute of a thread's work that tells what it waited for (abi/tbl/wait.tbl). */
 #define PROFILE_WAIT "wait"
 
@@ -247,8 +242,12 @@ void profile_derive_quality(struct profile *p);
 
 /* The last part of a path; names such as "[vdso]" unchanged. */
 const char *profile_basename(const char *path);
-/* The enum frame_kind of code in a mapping with this path, as far as the path tells. */
+/*
+ * The enum frame_kind of code in a mapping with this path, as far as the path tells: "[python]" and
+ * the like, the name of a kind in brackets, stand for code of that kind that has no file.
+ */
 u8 profile_kind_of_path(const char *path);
+bool profile_path_is_kind(const char *path);
 
 size_t profile_sample_size(const struct profile *p);
 const struct profile_sample *profile_sample(const struct profile *p, size_t i);

@@ -11,11 +11,16 @@
 #include "base/text.h"
 #include "profile/writer.h"
 
+struct frame_values {
+	s64 self, total;
+};
+
 struct table_builder {
 	struct profile_table *t; /* owned */
 	struct map ids[2];	 /* by kernel: name << 32 | object → row */
 	vec(u64) seen;		 /* indexed by row: number of the group that counted it last */
 	u32 *frame_rows;	 /* owned; indexed by frame, PROFILE_NONE = not made yet */
+	struct frame_values *of; /* owned; indexed by frame */
 	struct str scratch;
 };
 
@@ -26,6 +31,7 @@ static void table_builder_deinit(struct table_builder *b)
 	map_deinit(&b->ids[1]);
 	vec_deinit(&b->seen);
 	free(b->frame_rows);
+	free(b->of);
 	str_deinit(&b->scratch);
 }
 
@@ -112,9 +118,12 @@ static int count_group(struct table_builder *b, const struct profile *p,
 		r = row_of_frame(b, p, id, &row);
 		if (r < 0)
 			return r;
-		if (leaf)
+		if (leaf) {
 			add_self(&b->t->rows.data[row], value, variance);
+			b->of[id].self += value;
+		}
 		leaf = false;
+		b->of[id].total += value;
 		if (b->seen.data[row] == group)
 			continue;
 		b->seen.data[row] = group;
@@ -128,6 +137,77 @@ static int count_group(struct table_builder *b, const struct profile *p,
 	add_self(&b->t->rows.data[row], value, variance);
 	add_total(&b->t->rows.data[row], value, variance);
 	return 0;
+}
+
+/* ---- the hottest line of each function ---- */
+
+struct line_values {
+	u32 row, file, line; /* file: of the profile's strings */
+	struct frame_values v;
+};
+
+static int compare_lines(const void *a, const void *b)
+{
+	const struct line_values *x = a, *y = b;
+
+	if (x->row != y->row)
+		return x->row < y->row ? -1 : 1;
+	if (x->file != y->file)
+		return x->file < y->file ? -1 : 1;
+	return (x->line > y->line) - (x->line < y->line);
+}
+
+static bool is_hotter(const struct line_values *x, const struct line_values *than)
+{
+	return x->v.self != than->v.self ? x->v.self > than->v.self : x->v.total > than->v.total;
+}
+
+/* The lines are those of one function. */
+static int set_line(struct table_builder *b, const struct profile *p, struct line_values *lines,
+		    size_t n)
+{
+	struct profile_row *row = &b->t->rows.data[lines->row];
+	struct line_values *best = lines;
+	const char *file;
+
+	for (size_t i = 1, at = 0; i < n; i++) {
+		if (compare_lines(&lines[i], &lines[at]) == 0) {
+			lines[at].v.self += lines[i].v.self;
+			lines[at].v.total += lines[i].v.total;
+		} else {
+			at = i;
+		}
+		if (is_hotter(&lines[at], best))
+			best = &lines[at];
+	}
+	file = profile_string(p, best->file);
+	row->line = best->line;
+	return strtab_add(&b->t->strings, file, strlen(file), &row->file);
+}
+
+static int find_lines(struct table_builder *b, const struct profile *p)
+{
+	vec(struct line_values) lines = {};
+	int r = 0;
+
+	for (u32 i = 0; i < p->frames.n && r == 0; i++) {
+		const struct profile_frame *f = &p->frames.data[i];
+		struct line_values l = {.row = b->frame_rows[i], .line = f->line, .v = b->of[i]};
+
+		if (!f->line || !l.v.total || f->function >= p->functions.n)
+			continue;
+		l.file = p->functions.data[f->function].file;
+		r = vec_push(&lines, l);
+	}
+	if (lines.n)
+		qsort(lines.data, lines.n, sizeof(*lines.data), compare_lines);
+	for (size_t i = 0, n; i < lines.n && r == 0; i += n) {
+		for (n = 1; i + n < lines.n && lines.data[i + n].row == lines.data[i].row; n++)
+			;
+		r = set_line(b, p, &lines.data[i], n);
+	}
+	vec_deinit(&lines);
+	return r;
 }
 
 static __thread const struct strtab *sort_strings; /* qsort's compare takes no argument */
@@ -154,7 +234,8 @@ int profile_table_build(const struct profile *p, const struct profile_tree_optio
 
 	b.t = calloc(1, sizeof(*b.t));
 	b.frame_rows = reallocarray(NULL, p->frames.n + 1, sizeof(u32));
-	if (!b.t || !b.frame_rows)
+	b.of = calloc(p->frames.n + 1, sizeof(*b.of));
+	if (!b.t || !b.frame_rows || !b.of)
 		return -ENOMEM;
 	memset(b.frame_rows, 0xff, (p->frames.n + 1) * sizeof(u32));
 	r = strtab_init(&b.t->strings);
@@ -169,6 +250,8 @@ int profile_table_build(const struct profile *p, const struct profile_tree_optio
 			r = count_group(&b, p, o ? o : &none, g.group.data[i].stack, i + 1, value,
 					g.variance.data[i]);
 	}
+	if (r == 0)
+		r = find_lines(&b, p);
 	if (r < 0)
 		return r;
 	sort_strings = &b.t->strings;

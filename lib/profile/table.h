@@ -13,6 +13,11 @@ struct profile_row {
 	u32 name,
 		object; /* string ids in the table's own strings; object: name of the file or "" */
 	u8 kind;	/* enum frame_kind */
+	/*
+	 * The line that has the most of its self value, or of its total if it has no self value;
+	 * file: string id of the whole path. line 0: no sample has a line.
+	 */
+	u32 file, line;
 	s64 self, total;
 	double self_variance, total_variance; /* NAN: unknown; see profile_sum_bound() */
 };

@@ -2,6 +2,7 @@
 """Options and messages that all commands have in common. Needs no privilege."""
 
 import os
+import pty
 import shutil
 import subprocess
 
@@ -117,3 +118,35 @@ def test_version(run):
     done = run("--version")
     assert done.returncode == 0
     assert done.stdout.startswith("culprit ")
+
+
+# ---- colours ----
+
+def in_terminal(culprit, *args, **environment):
+    """What the command prints to a terminal."""
+    out = b""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execve(culprit, [culprit, *args], {**os.environ, "TERM": "xterm", **environment})
+    while True:
+        try:
+            part = os.read(fd, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        out += part
+    assert os.waitpid(pid, 0)[1] == 0
+    return out.decode().replace("\r\n", "\n")
+
+
+def test_tables_have_colours_in_a_terminal_only(culprit, run, tmp_path):
+    before, after = tmp_path / "a.folded", tmp_path / "b.folded"
+    before.write_text("app;main;grows 100\napp;main;vfs_read_[k] 900\n")
+    after.write_text("app;main;grows 900\napp;main;vfs_read_[k] 100\n")
+    for args in (["report", str(after)], ["diff", str(before), str(after)]):
+        plain, colored = run(*args).stdout, in_terminal(culprit, *args)
+        assert "\033" not in plain and "\033[" in colored
+        assert "\033" not in in_terminal(culprit, *args, NO_COLOR="1")
+        assert "\033" not in in_terminal(culprit, *args, TERM="dumb")
+    assert "\033[31m  +80.00\033[0m" in colored and "\033[32m  -80.00\033[0m" in colored

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "base/arena.h"
+#include "base/vocab.h"
 #include "format/pprof.pb-c.h"
 #include "profile_fixture.h"
 
@@ -103,6 +104,29 @@ Test(pprof, everything_of_the_model_survives)
 	cr_assert_eq(find_kind(again, "odd"), FRAME_JIT);
 	m = &again->mappings.data[work->mapping];
 	cr_assert_str_eq(profile_string(again, m->path), "/usr/bin/app");
+}
+
+Test(pprof, code_without_a_file_keeps_its_kind_and_gets_no_file)
+{
+	static const u8 kinds[] = {FRAME_PYTHON, FRAME_JAVA, FRAME_JIT, FRAME_NOTE};
+	_cleanup_profile_ struct profile *p = profile_create(), *again = NULL;
+	s64 value = 1;
+
+	cr_assert_eq(profile_add_type(p, "samples", "count"), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		u32 f = frame(p, vocab_frame_kind(kinds[i])->name, NULL, 0, kinds[i], 0, 0), stack;
+
+		cr_assert_eq(profile_add_stack(p, &f, 1, &stack), 0);
+		cr_assert_eq(profile_add_sample(p, 0, PROFILE_NONE, stack, &value), 0);
+	}
+	again = through_pprof(p, NULL);
+	cr_assert_eq(again->frames.n, ARRAY_SIZE(kinds));
+	vec_foreach (&again->frames, f) {
+		const char *name = profile_string(again, again->functions.data[f->function].name);
+
+		cr_expect_str_eq(vocab_frame_kind(f->kind)->name, name);
+		cr_expect_eq(f->mapping, PROFILE_NONE, "%s", name);
+	}
 }
 
 Test(pprof, spans_are_labels_there_and_back)

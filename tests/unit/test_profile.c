@@ -11,6 +11,7 @@
 
 #include "base/str.h"
 
+#include "profile/table.h"
 #include "profile_fixture.h"
 
 Test(profile, equal_content_has_one_id)
@@ -744,4 +745,46 @@ Test(gzip, members_limits_and_damage)
 	cr_assert_eq(gzip_inflate((u8 *)bomb.data, bomb.n, 1 << 20, &plain, &d), -EFBIG);
 	cr_assert_str_eq(d.text, "more than 1 MiB when decompressed");
 	cr_assert_leq(plain.n, 1 << 20);
+}
+
+/* ---- the hottest line of a function ---- */
+
+static void add_lines(struct profile *p, const u32 *lines, size_t n, s64 value)
+{
+	u32 ids[4], stack;
+
+	for (size_t i = 0; i < n; i++) {
+		struct profile_function fn = {.name = string(p, i ? "main" : "work"),
+					      .file = string(p, i ? "/src/main.c" : "/src/work.c")};
+		struct profile_frame f = {
+			.mapping = PROFILE_NONE, .line = lines[i], .kind = FRAME_NATIVE};
+
+		cr_assert_eq(profile_add_function(p, &fn, &f.function), 0);
+		cr_assert_eq(profile_add_frame(p, &f, &ids[i]), 0);
+	}
+	cr_assert_eq(profile_add_stack(p, ids, n, &stack), 0);
+	cr_assert_eq(profile_add_sample(p, 0, PROFILE_NONE, stack, &value), 0);
+}
+
+Test(table, a_function_has_its_hottest_line)
+{
+	_cleanup_profile_ struct profile *p = profile_create();
+	_cleanup_profile_table_ struct profile_table *t = NULL;
+	const struct profile_row *rows;
+
+	cr_assert_eq(profile_add_type(p, "samples", "count"), 0);
+	add_lines(p, (u32[]){10, 5}, 2, 3);
+	add_lines(p, (u32[]){20, 6}, 2, 2);
+	add_lines(p, (u32[]){20, 7}, 2, 2);
+	add_lines(p, (u32[]){0, 5}, 2, 9);
+	cr_assert_eq(profile_table_build(p, NULL, &t), 0);
+	rows = t->rows.data;
+	cr_assert_eq(t->rows.n, 2);
+	/* Line 20 has 4, and 9 samples have no line. */
+	cr_expect_str_eq(strtab_get(&t->strings, rows[0].name), "work");
+	cr_expect_str_eq(strtab_get(&t->strings, rows[0].file), "/src/work.c");
+	cr_expect_eq(rows[0].line, 20);
+	/* It has no self value: the line of its hottest call. */
+	cr_expect_eq(rows[1].self, 0);
+	cr_expect_eq(rows[1].line, 5);
 }
