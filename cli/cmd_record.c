@@ -324,7 +324,8 @@ static void print_summary(struct record *r, const struct profile *p)
 		percent_of(p->quality.unknown, p->quality.frames));
 	for (u32 i = STOP_COMPLETE + 1; i < STOP_N; i++)
 		if (st.counts.stops[i])
-			fprintf(stderr, "  %llu: %s\n", st.counts.stops[i], vocab_stop(i)->name);
+			fprintf(stderr, "  %llu stacks: %s\n", st.counts.stops[i],
+				vocab_stop(i)->name);
 	if (st.counts.unread)
 		fprintf(stderr,
 			"  %llu more lack frames of a runtime that was too new, or their names\n",

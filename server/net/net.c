@@ -138,8 +138,11 @@ static int open_socket(struct net_listener *l, const struct addrinfo *a, struct 
 				strerror(errno));
 	setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (bind(l->fd, a->ai_addr, a->ai_addrlen) < 0 || listen(l->fd, BACKLOG) < 0)
-		return diag_set(reterr_diag, -errno, "%s: cannot listen: %s", l->o.address,
-				strerror(errno));
+		return diag_set(reterr_diag, -errno, "%s: cannot listen: %s%s", l->o.address,
+				strerror(errno),
+				errno == EADDRINUSE ? ": another program does; give another port, "
+						      "or 0 for any that is free"
+						    : "");
 	return 0;
 }
 

@@ -581,7 +581,7 @@ def test_a_port_that_is_taken(executable, tmp_path, serve):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         r = run_server(executable, tmp_path, "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
-        assert r.returncode == 1 and "cannot listen" in r.stderr
+        assert r.returncode == 1 and "cannot listen: Address already in use: another program does" in r.stderr
         r = run_server(executable, tmp_path, "--listen", "127.0.0.1:0", "--otlp-http",
                        f"127.0.0.1:{taken.getsockname()[1]}")
         assert r.returncode == 1 and "cannot listen" in r.stderr
