@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What tools/vm/trace_peers traces: a process that does a known number of everything that bpftrace's
+ * What tools/vm/trace_peers traces: a process that does a known number of all that bpftrace's
  * tools look at, so that two tracers can be compared line by line.
  *
  *	peer_load [DISK]
