@@ -25,14 +25,15 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/signals.h"
+#include "cli/trace_graph.h"
 #include "format/format.h"
 
 #define MAX_SCRIPT (4u << 20)
 #define POLL_MS 100
 
 struct trace_arguments {
-	const char *program, *command, *format, *output, *buffering, *include_dir, *include;
-	u64 pid;
+	const char *program, *command, *format, *output, *buffering, *include_dir, *include, *graph;
+	u64 pid, seconds;
 	bool list, quiet, verbose, no_warnings, unsafe, usdt_activation;
 };
 
@@ -48,6 +49,11 @@ static const struct option trace_options[] = {
 		"output", 'o', "FILE", A, output,
 		"print to a file; if it ends as a profile does (.svg, .html, .folded, .pb.gz),\n"
 		"write the script's map by stacks to it, @[ustack] = count(), as a flame graph"),
+	OPTION_STRING("graph", 0, "FUNCTION", A, graph,
+		      "show what a function of the kernel calls, and for how long, as a tree or,\n"
+		      "with -o FILE.svg, as a flame graph; needs no program"),
+	OPTION_U64("duration", 'd', "SECONDS", A, seconds, 1, 86400 * 365,
+		   "of --graph: trace for this long; default: until Ctrl-C"),
 	OPTION_FLAG("list", 'l', A, list,
 		    "list probes, those that the operand stands for (a glob); with -v also their\n"
 		    "arguments"),
@@ -359,10 +365,23 @@ static int list(struct trace *t, char **argv)
 	return n ? 0 : cli_error(1, "no probe is like '%s'", argv[0] ? argv[0] : "");
 }
 
+static int graph(const struct trace_arguments *a)
+{
+	const struct trace_graph_options o = {.function = a->graph,
+					      .pid = (u32)a->pid,
+					      .seconds = a->seconds,
+					      .output = a->output};
+
+	return trace_graph(&o);
+}
+
 static int trace(struct trace *t, char **argv)
 {
-	int e = check_arguments(t);
+	int e;
 
+	if (t->args.graph)
+		return graph(&t->args);
+	e = check_arguments(t);
 	if (e || t->args.list)
 		return e ? e : list(t, argv);
 	if (t->args.program) {
