@@ -34,7 +34,8 @@ struct tracer_session {
 	struct trace_printer printer;
 	struct str text, error_text; /* what is printed next */
 	bool has_loaded, exits, ends;
-	u64 n_damaged; /* records that could not be printed */
+	bool is_in_line; /* what was printed last did not end with a newline */
+	u64 n_damaged;	 /* records that could not be printed */
 	int status;
 	int failed; /* printing has failed with this errno */
 };
@@ -121,6 +122,8 @@ u32 tracer_session_probes(const struct tracer_session *s)
 
 static void write_out(struct tracer_session *s)
 {
+	if (s->text.n)
+		s->is_in_line = s->text.data[s->text.n - 1] != '\n';
 	if (s->text.n && fwrite(s->text.data, 1, s->text.n, s->o.out) != s->text.n && !s->failed)
 		s->failed = errno ? errno : EIO;
 	if (s->error_text.n)
@@ -138,6 +141,9 @@ static int print_map(struct tracer_session *s, u32 map, const struct trace_print
 
 	if (r == 0)
 		r = trace_print_map(&s->printer, map, &entries, print, &s->text);
+	/* A map at the end begins a line, whatever END has printed. */
+	if (!print && s->is_in_line && s->text.n && !s->o.json)
+		fputc('\n', s->o.out);
 	tracer_entries_deinit(&e);
 	write_out(s);
 	return r;
