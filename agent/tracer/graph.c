@@ -172,7 +172,7 @@ static bool take_thread(const char *text, u32 cpu, u64 *ret, const char **ret_re
 			last--;
 		for (first = last; first > text && isdigit((u8)first[-1]);)
 			first--;
-		if (first == last || first == text || first[-1] != '-')
+		if (first == last || first == text || first[-1] != '-' || last - first > 10)
 			continue;
 		*ret = strtoul(first, NULL, 10);
 		*ret = *ret ? *ret : 1ULL << 32 | cpu;
