@@ -26,7 +26,7 @@
 #include "base/str.h"
 
 #define PREFIX "culprit-"
-#define BUFFER_KB "4096" /* of each CPU, in an instance */
+#define BUFFER_KB "4096" /* of each CPU */
 #define MAX_UNDO 20
 #define PATH_BYTES 128
 
@@ -202,6 +202,19 @@ static int except_self(struct graph_tracing *t, struct diag *d)
 		     : 0;
 }
 
+/* "7 (expanded: 1408)" until somebody traces: it will be 7, or 1408, again. */
+static void set_buffer(struct graph_tracing *t)
+{
+	_cleanup_str_ struct str before = {};
+	char path[PATH_BYTES];
+
+	path_of(t, "buffer_size_kb", path);
+	if (read_file(path, &before) < 0 || !before.n)
+		return;
+	before.data[strcspn(before.data, " \n")] = '\0';
+	(void)change(t, path, BUFFER_KB, before.data);
+}
+
 static int set_tracer(struct graph_tracing *t, struct diag *d)
 {
 	char path[PATH_BYTES];
@@ -217,6 +230,7 @@ static int set_tracer(struct graph_tracing *t, struct diag *d)
 		r = except_self(t, d);
 		if (r < 0)
 			return r;
+		set_buffer(t);
 	}
 	if (!has_text("current_tracer", "nop") || !has_text("set_event", ""))
 		return diag_set(d, -EBUSY,
@@ -267,9 +281,7 @@ static int start(struct graph_tracing *t, const char *function, u32 pid, struct 
 	r = except_self(t, d);
 	if (r < 0)
 		return r;
-	path_of(t, "buffer_size_kb", path);
-	if (t->instance[0])
-		(void)write_file(path, BUFFER_KB);
+	set_buffer(t);
 	r = set_tracer(t, d);
 	if (r == 0)
 		r = limit_to(t, pid, d);
