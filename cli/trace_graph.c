@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "abi/vocab.h"
-#include "agent/tracer/graph.h"
+#include "agent/graph/graph.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"

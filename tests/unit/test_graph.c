@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What agent/tracer/graph.c makes of the text of the function_graph tracer. */
+/* What agent/graph/graph.c makes of the text of the function_graph tracer. */
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "agent/tracer/graph.h"
+#include "agent/graph/graph.h"
 
 static struct graph graph;
 

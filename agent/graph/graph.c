@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The text of the function_graph tracer with the options that graph_tracefs.c sets:
+ * The text of the function_graph tracer with the options that tracefs.c sets:
  *
  *	 0)    cat-123     |               |  vfs_read() {
  *	 0)    cat-123     |   1.057 us    |    rw_verify_area();
@@ -10,7 +10,7 @@
  * A call is kept on the stack of its thread until its "}", because lines of CPUs are mixed and
  * threads migrate. Newer kernels write arguments into the parentheses and values behind them.
  */
-#include "agent/tracer/graph.h"
+#include "agent/graph/graph.h"
 
 #include <ctype.h>
 #include <errno.h>

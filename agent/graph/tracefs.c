@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,8 +20,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/graph/graph.h"
 #include "agent/probe/probe.h"
-#include "agent/tracer/graph.h"
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "base/str.h"
@@ -107,9 +108,11 @@ static void remove_stale(int instances)
 	struct dirent *e;
 
 	while (dir && (e = readdir(dir))) {
-		int pid = str_starts(e->d_name, PREFIX) ? atoi(e->d_name + strlen(PREFIX)) : 0;
+		u64 pid;
 
-		if (pid > 0 && kill(pid, 0) < 0 && errno == ESRCH)
+		if (str_starts(e->d_name, PREFIX) &&
+		    str_to_u64(e->d_name + strlen(PREFIX), 10, &pid) == 0 && pid > 0 &&
+		    pid <= INT_MAX && kill((pid_t)pid, 0) < 0 && errno == ESRCH)
 			(void)unlinkat(instances, e->d_name, AT_REMOVEDIR);
 	}
 	if (dir)
