@@ -100,10 +100,10 @@ static void put_tree(const struct graph *g)
 
 /* ---- flame graph ---- */
 
-static int add_frame(struct profile *p, const char *name, u32 mapping, u32 *ret)
+static int add_frame(struct profile *p, const char *name, u32 *ret)
 {
 	struct profile_function f = {};
-	struct profile_frame frame = {.mapping = mapping, .kind = FRAME_KERNEL};
+	struct profile_frame frame = {.mapping = PROFILE_NONE, .kind = FRAME_KERNEL};
 	int r = profile_add_string(p, name, strlen(name), &f.name);
 
 	f.system_name = f.name;
@@ -112,15 +112,14 @@ static int add_frame(struct profile *p, const char *name, u32 mapping, u32 *ret)
 	return r < 0 ? r : profile_add_frame(p, &frame, ret);
 }
 
-static int add_path(struct profile *p, const struct graph *g, u32 call, u32 mapping)
+static int add_path(struct profile *p, const struct graph *g, u32 call)
 {
 	s64 ns = (s64)self_ns(&g->calls.data[call]);
 	u32 frames[GRAPH_MAX_DEPTH], n = 0, stack;
 	int r = 0;
 
 	for (u32 i = call; i && r == 0 && n < GRAPH_MAX_DEPTH; i = g->calls.data[i].parent)
-		r = add_frame(p, strtab_get(&g->names, g->calls.data[i].name), mapping,
-			      &frames[n++]);
+		r = add_frame(p, strtab_get(&g->names, g->calls.data[i].name), &frames[n++]);
 	if (r == 0)
 		r = profile_add_stack(p, frames, n, &stack);
 	return r < 0 ? r : profile_add_sample(p, 0, PROFILE_NONE, stack, &ns);
@@ -131,18 +130,11 @@ static int write_profile(const struct graph *g, const struct trace_graph_options
 {
 	const struct profile_write_options w = {.title = o->function};
 	_cleanup_profile_ struct profile *p = profile_create();
-	struct profile_mapping kernel = {};
-	u32 mapping;
 	int r = p ? profile_add_table_type(p, SAMPLE_TYPE_WALL) : -ENOMEM;
 
-	if (r == 0)
-		r = profile_add_string(p, PROFILE_PATH_KERNEL, strlen(PROFILE_PATH_KERNEL),
-				       &kernel.path);
-	if (r == 0)
-		r = profile_add_mapping(p, &kernel, &mapping);
 	for (u32 i = 1; i < g->calls.n && r == 0; i++)
 		if (self_ns(&g->calls.data[i]))
-			r = add_path(p, g, i, mapping);
+			r = add_path(p, g, i);
 	if (r == 0)
 		profile_derive_quality(p);
 	return r < 0 ? diag_set(d, r, "%s", strerror(-r))
