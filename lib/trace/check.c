@@ -387,6 +387,7 @@ void check_assign_map(struct compiler *c, struct trace_statement *s)
 	}
 	if (!compile_ok(c))
 		return;
+	check_map(c, s->target)->is_assigned |= s->op == TRACE_OP_NONE;
 	s->target->type = check_map(c, s->target)->value;
 }
 

@@ -147,6 +147,8 @@ static int add_row(struct making *m, const struct trace_map *map, const u8 *key,
 		r = vec_push(&m->stack, m->rest.data[i - 1]);
 	if (r == 0)
 		r = profile_add_stack(m->to, m->stack.data, m->stack.n, &stack);
+	if (r == 0 && map->value.kind == TRACE_COUNT && value > 0)
+		profile_count_quality(m->to, stack, (u64)value);
 	return r < 0 ? r : profile_add_sample(m->to, 0, PROFILE_NONE, stack, &value);
 }
 
@@ -178,8 +180,6 @@ int trace_map_profile(const struct trace_printer *p, u32 map, const struct trace
 	for (size_t i = 0; i < rows.n && r == 0; i++)
 		r = add_row(&m, of, trace_row_key(&rows, i),
 			    (s64)trace_word(trace_row_value(&rows, i), 0));
-	if (r == 0)
-		profile_derive_quality(to);
 	trace_rows_deinit(&rows);
 	map_deinit(&m.frames);
 	vec_deinit(&m.stack);

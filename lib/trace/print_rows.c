@@ -226,6 +226,9 @@ static int take_entries(struct trace_rows *r, const struct trace_printer *p,
 
 		memcpy(key, e->keys + i * m->key_bytes, r->key_bytes);
 		row = row_of(r, &index, key, unify(p, &m->key, key));
+		/* What a script sets is not added up: one of the values stays. */
+		if (row >= 0 && m->is_assigned && m->value.kind == TRACE_INT)
+			memset(r->values + (size_t)row * r->value_room, 0, r->value_room);
 		if (row < 0)
 			result = -ENOMEM;
 		for (u32 c = 0; c < cpus && row >= 0; c++)

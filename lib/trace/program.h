@@ -70,9 +70,10 @@ struct trace_map {
 	struct trace_type value;
 	u32 key_bytes, value_bytes; /* of the BPF map; key_bytes 4 (an array of 1) if key is NONE */
 	u32 max_entries;
-	bool per_cpu;	/* BPF_MAP_TYPE_PERCPU_HASH or _ARRAY */
-	bool is_scalar; /* key is NONE */
-	bool is_lru;	/* a full map forgets the key that was used longest ago */
+	bool per_cpu;	  /* BPF_MAP_TYPE_PERCPU_HASH or _ARRAY */
+	bool is_scalar;	  /* key is NONE */
+	bool is_assigned; /* a statement sets it with =: its numbers are no counts */
+	bool is_lru;	  /* a full map forgets the key that was used longest ago */
 };
 
 /* printf(): the format is checked against the types, so that printing cannot fail. */

@@ -763,6 +763,60 @@ Test(trace_print, equal_stacks_are_merged)
 	cr_assert(strstr(show(&f, keys, counts, 1, NULL), "\n1004\n1006\n1000\n"));
 }
 
+Test(trace_print, numbers_that_are_set_are_not_added_up)
+{
+	_cleanup_fixture_ struct fixture f;
+	_cleanup_profile_ struct profile *p = two_stacks();
+	struct trace_type ustack = {.kind = TRACE_USTACK};
+	u64 keys[][2] = {{1, 9}, {7, 9}}, values[] = {5, 5};
+
+	fixture_init(&f);
+	f.printer.names = (struct trace_names){.arg = p, .stack = named, .stack_id = whole_id};
+	set_map(&f, &ustack, &type_int);
+	cr_assert_str_eq(show(&f, keys, values, 2, NULL), "@x[" STACK_1 "]: 10\n");
+	f.maps[0].is_assigned = true;
+	cr_assert_str_eq(show(&f, keys, values, 2, NULL), "@x[" STACK_1 "]: 5\n");
+}
+
+/* Processes 4 and 6 are of one service. */
+static bool owner_name(void *arg, enum trace_owner o, u32 pid, const char *comm, struct str *out)
+{
+	return str_printf(out, "%s-%u", o == TRACE_OWNER_SERVICE ? "service" : "pod", pid) == 0;
+}
+
+static u32 owner_id(void *arg, enum trace_owner o, u32 pid, const char *comm)
+{
+	return pid == 6 ? 4 : pid;
+}
+
+Test(trace_print, traces_spans_and_owners)
+{
+	_cleanup_fixture_ struct fixture f;
+	static const struct trace_type trace = {.kind = TRACE_TRACE_ID},
+				       span = {.kind = TRACE_SPAN_ID},
+				       service = {.kind = TRACE_OWNER,
+						  .bytes = TRACE_OWNER_SERVICE};
+	const struct trace_type *fields[] = {&trace, &span};
+	struct trace_type ids = {.kind = TRACE_TUPLE, .n = 2, .fields = fields};
+	struct {
+		u8 trace[16], span[8];
+	} of[] = {{{}, {}}, {{0x4b, 0xf9, [15] = 1}, {[7] = 0xa}}};
+	struct {
+		u64 pid;
+		char comm[16];
+	} pids[] = {{4, "a"}, {5, "b"}, {6, "c"}};
+	u64 counts[] = {1, 2, 4};
+
+	fixture_init(&f);
+	set_map(&f, &ids, &type_count);
+	cr_assert_str_eq(show(&f, of, counts, 2, NULL),
+			 "@x[, ]: 1\n"
+			 "@x[4bf90000000000000000000000000001, 000000000000000a]: 2\n");
+	f.printer.names = (struct trace_names){.owner = owner_name, .owner_id = owner_id};
+	set_map(&f, &service, &type_count);
+	cr_assert_str_eq(show(&f, pids, counts, 3, NULL), "@x[service-5]: 2\n@x[service-4]: 5\n");
+}
+
 /* The frames of a sample, leaf first, with its value. */
 static const char *sample_text(const struct profile *p, size_t i, struct str *out)
 {
@@ -803,6 +857,7 @@ Test(trace_print, maps_as_flame_graphs)
 	/* Kernel frames, user frames, the rest of the key: its first part is outermost. */
 	cr_assert_str_eq(sample_text(made, 0, &text), "chain_py;main;leaf;chain_py;main;5;a; 3");
 	cr_assert_str_eq(sample_text(made, 1, &text), "chain_py;main;5;b; 40");
+	cr_assert_eq(made->quality.samples, 43, "each count is an event");
 	set_map(&f, &type_int, &type_count);
 	cr_assert_eq(trace_map_profile(&f.printer, 0, &e, &made, &d), -EINVAL);
 	cr_assert(strstr(d.text, "@x is no flame graph"));
