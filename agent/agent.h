@@ -143,6 +143,10 @@ int tracing_end(struct tracing *t);
 int tracing_profile_check(const struct tracing *t, struct diag *reterr_diag);
 int tracing_profile(struct tracing *t, struct profile **ret, struct diag *reterr_diag);
 void tracing_losses(const struct tracing *t, u64 ret[TRACE_LOSS_N]);
+/* Borrowed. */
+struct tracer_session *tracing_session(struct tracing *t);
+/* Names a stack of a record: *ret_stack is one of the profile's, which is borrowed. NULL: none. */
+const struct profile *tracing_stack(struct tracing *t, u64 id, u32 pid, u32 *ret_stack);
 void tracing_destroy(struct tracing *t);
 
 /* ---- the always-on agent ---- */

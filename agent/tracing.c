@@ -157,6 +157,16 @@ void tracing_losses(const struct tracing *t, u64 ret[TRACE_LOSS_N])
 		ret[TRACE_LOST_WALK] += recording_lost_stacks(t->recording);
 }
 
+struct tracer_session *tracing_session(struct tracing *t)
+{
+	return t->session;
+}
+
+const struct profile *tracing_stack(struct tracing *t, u64 id, u32 pid, u32 *ret_stack)
+{
+	return t->recording ? name_stack(t, id, pid, ret_stack) : NULL;
+}
+
 void tracing_destroy(struct tracing *t)
 {
 	if (!t)

@@ -4,6 +4,8 @@
  *
  *	script read → compiled → (command forked, waiting) → loaded → BEGIN, attached → printing,
  *	until exit(), Ctrl-C, or the end of the command or process → END, maps → what was lost
+ *
+ * An operand that is no file is a function, which is measured (measuring.h).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +25,7 @@
 #include "base/vec.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/measuring.h"
 #include "cli/options.h"
 #include "cli/signals.h"
 #include "cli/trace_graph.h"
@@ -33,8 +36,9 @@
 
 struct trace_arguments {
 	const char *program, *command, *format, *output, *buffering, *include_dir, *include, *graph;
+	const char *slower_than, *binary;
 	u64 pid, seconds;
-	bool list, quiet, verbose, no_warnings, unsafe, usdt_activation;
+	bool list, quiet, verbose, no_warnings, unsafe, usdt_activation, stacks, show_script;
 };
 
 #define A struct trace_arguments
@@ -57,6 +61,15 @@ static const struct option trace_options[] = {
 	OPTION_FLAG("list", 'l', A, list,
 		    "list probes, those that the operand stands for (a glob); with -v also their\n"
 		    "arguments"),
+	OPTION_STRING("slower-than", 0, "TIME", A, slower_than,
+		      "of a FUNCTION: tell calls that take at least this long, as 10ms; without\n"
+		      "it, some of all"),
+	OPTION_FLAG("stacks", 0, A, stacks, "of a FUNCTION: show the stacks of slow calls"),
+	OPTION_STRING("binary", 0, "PATH", A, binary,
+		      "where FUNCTION is: a program, a library, or kernel"),
+	OPTION_U64("duration", 'd', "SECONDS", A, seconds, 1, 86400 * 365,
+		   "end the measurement of a FUNCTION after so long"),
+	OPTION_FLAG("show-script", 0, A, show_script, "print the script that measures FUNCTION"),
 	OPTION_FLAG("quiet", 'q', A, quiet, "print nothing but what the program prints"),
 	OPTION_FLAG("verbose", 'v', A, verbose,
 		    "print what the kernel says of a program that it refuses"),
@@ -77,6 +90,7 @@ static const struct option trace_options[] = {
 struct trace {
 	struct trace_arguments args;
 	const char *file;
+	const char *function; /* or NULL: a script is run */
 	struct str script;
 	struct trace_parameters parameters;
 	vec(const char *) values, named; /* of `parameters` */
@@ -300,6 +314,58 @@ static int trace_script(struct trace *t)
 	return r;
 }
 
+/* ---- a function ---- */
+
+/* A script that cannot be read is more likely than a function whose name ends so. */
+static bool is_function(const char *operand)
+{
+	size_t n = strlen(operand);
+
+	return strcmp(operand, "-") != 0 && access(operand, F_OK) < 0 &&
+	       !(n > 3 && strcmp(operand + n - 3, ".bt") == 0) && !strchr(operand, ' ');
+}
+
+static int begin_command(void *arg)
+{
+	struct trace *t = arg;
+	struct diag d = {};
+	int r = t->command ? command_start(t->command, &d) : 0;
+
+	return r < 0 ? cli_error(r == -ENOENT ? 127 : 126, "%s", d.text) : 0;
+}
+
+static bool function_has_ended(void *arg)
+{
+	return has_ended(arg);
+}
+
+/* `program`: of the command, or NULL. */
+static int measure_function(struct trace *t, const char *program)
+{
+	struct measuring m = {.function = t->function,
+			      .binary = t->args.binary,
+			      .program = program,
+			      .pid = t->command ? command_pid(t->command) : (u32)t->args.pid,
+			      .seconds = t->args.seconds,
+			      .stacks = t->args.stacks,
+			      .json = is_json(t),
+			      .quiet = t->args.quiet,
+			      .show_script = t->args.show_script,
+			      .out = t->out,
+			      .profile_path = t->args.output,
+			      .profile = t->profile,
+			      .begin = begin_command,
+			      .has_ended = function_has_ended,
+			      .arg = t};
+	struct diag d = {};
+
+	if (t->args.slower_than && trace_number(t->args.slower_than, &m.slow_ns) < 0)
+		return cli_error(2, "'%s' is not a time, such as 10ms or 1s", t->args.slower_than);
+	if (t->command && command_wait(t->command, &d) < 0)
+		return cli_error(1, "%s", d.text);
+	return measuring_run(&m);
+}
+
 static int open_process(struct trace *t)
 {
 	long fd = syscall(SYS_pidfd_open, (pid_t)t->args.pid, 0);
@@ -326,7 +392,7 @@ static int trace_command(struct trace *t)
 	if (command_create(argv, getenv("PATH"), &d, &t->command) < 0)
 		return cli_error(1, "%s", d.text);
 	signals_catch_end();
-	e = trace_script(t);
+	e = t->function ? measure_function(t, argv[0]) : trace_script(t);
 	status = command_end(t->command, true);
 	(void)status;
 	return e;
@@ -384,7 +450,9 @@ static int trace(struct trace *t, char **argv)
 	e = check_arguments(t);
 	if (e || t->args.list)
 		return e ? e : list(t, argv);
-	if (t->args.program) {
+	if (t->function) {
+		t->file = t->function;
+	} else if (t->args.program) {
 		str_puts(&t->script, t->args.program);
 		t->file = "";
 	} else {
@@ -392,7 +460,7 @@ static int trace(struct trace *t, char **argv)
 			return cli_error(2, "needs a program: -e 'PROGRAM', or a file");
 		e = read_script(t, *argv++);
 	}
-	if (!e)
+	if (!e && !t->function)
 		e = take_parameters(t, argv);
 	if (!e && t->args.pid)
 		e = open_process(t);
@@ -402,7 +470,23 @@ static int trace(struct trace *t, char **argv)
 		return trace_command(t);
 	signals_catch_end();
 	signals_catch_reload();
-	return trace_script(t);
+	return t->function ? measure_function(t, NULL) : trace_script(t);
+}
+
+/* Options may also stand behind a function, which has no parameters. */
+static int parse_behind_function(struct trace *t, const struct option_usage *usage, int argc,
+				 char **argv)
+{
+	int first, e;
+
+	t->function = argv[0];
+	e = options_parse(usage, argc, argv, &first);
+	if (e)
+		return e < 0 ? 2 : -1;
+	return first < argc
+		       ? cli_error(2, "there is no file '%s', and a function has no parameters",
+				   argv[0])
+		       : 0;
 }
 
 int cmd_trace(int argc, char **argv)
@@ -411,9 +495,10 @@ int cmd_trace(int argc, char **argv)
 	const struct option_group groups[] = {{NULL, trace_options, &t.args}, {}};
 	const struct option_usage usage = {
 		.command = "trace",
-		.operands = "{-e PROGRAM | FILE | -l [GLOB]} [PARAMETER...]",
+		.operands = "{-e PROGRAM | FILE | FUNCTION | -l [GLOB]} [PARAMETER...]",
 		.summary =
-			"Runs a program of bpftrace's language on events of the kernel and of programs.",
+			"Runs a program of bpftrace's language on events of the kernel and of programs, or\n"
+			"measures a function: its calls, how long they take, and the slow ones.",
 		.groups = groups,
 		.footer =
 			"culprit trace -e 'tracepoint:raw_syscalls:sys_enter { @[comm] = count(); }'",
@@ -424,6 +509,11 @@ int cmd_trace(int argc, char **argv)
 	e = options_parse(&usage, argc, argv, &first);
 	if (e)
 		return e < 0 ? 2 : 0;
+	if (first < argc && !t.args.program && !t.args.list && is_function(argv[first])) {
+		e = parse_behind_function(&t, &usage, argc - first, argv + first);
+		if (e)
+			return e < 0 ? 0 : e;
+	}
 	e = trace(&t, argv + first);
 	if (t.process >= 0)
 		close(t.process);

@@ -36,6 +36,7 @@ struct measure_counts {
 	u64 calls;	     /* begun */
 	u64 returned;	     /* of these, since the start */
 	u64 total_ns;	     /* of calls that have returned */
+	u64 longest_ns;	     /* likewise */
 	u64 slow;	     /* of these, at least slow_ns; some may not be told one by one */
 	u64 lost;	     /* events that no number has, by any reason */
 	double thinned;	     /* share of calls that were measured, 1: all */
@@ -78,4 +79,9 @@ u32 measure_take(struct measure *m, struct measure_call *ret, u32 max);
 /* A call's stack: *ret_stack is one of the profile's, which is borrowed. NULL: it has none. */
 const struct profile *measure_stack(struct measure *m, const struct measure_call *call,
 				    u32 *ret_stack);
+/*
+ * The slow calls that were told, with their stacks, as a profile of their time. *ret is owned by
+ * the caller. -EINVAL: the measurement is without stacks.
+ */
+int measure_profile(struct measure *m, struct profile **ret, struct diag *reterr_diag);
 void measure_destroy(struct measure *m);

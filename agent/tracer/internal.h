@@ -81,6 +81,8 @@ int tracer_machine_file(struct tracer_machine *m, const char *path, struct diag 
 bool tracer_is_glob(const char *text);
 /* '*' and '?' and [sets]; a NULL glob matches all. */
 bool tracer_matches(const char *glob, const char *text);
+/* Whether `name`, of C++ or Rust, is `wanted` when demangled: "ns::f", or with its arguments. */
+bool tracer_is_demangled(const char *wanted, const char *name);
 /*
  * A list of points that a glob stands for. Texts are in the arena; `like` is the point as written.
  */

@@ -156,8 +156,7 @@ static int expand_kernel(struct tracer_machine *m, struct tracer_found *f, struc
 
 /* ---- functions of programs ---- */
 
-/* Whether a name of C++ or Rust is that function: "ns::f", or with its arguments. */
-static bool matches_demangled(const char *wanted, const char *name)
+bool tracer_is_demangled(const char *wanted, const char *name)
 {
 	_cleanup_free_ char *demangled = NULL;
 	size_t n = strlen(wanted);
@@ -190,7 +189,7 @@ static int add_matching(struct tracer_found *f, const struct tracer_file *file, 
 		const char *name = file->functions.data[i].name;
 
 		if (strcmp(name, last) == 0 ||
-		    !(demangled ? matches_demangled(glob, name) : tracer_matches(glob, name)))
+		    !(demangled ? tracer_is_demangled(glob, name) : tracer_matches(glob, name)))
 			continue;
 		r = add_function(f, file, name, d);
 		last = name;

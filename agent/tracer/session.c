@@ -124,7 +124,8 @@ static void write_out(struct tracer_session *s)
 {
 	if (s->text.n)
 		s->is_in_line = s->text.data[s->text.n - 1] != '\n';
-	if (s->text.n && fwrite(s->text.data, 1, s->text.n, s->o.out) != s->text.n && !s->failed)
+	if (s->text.n && s->o.out && fwrite(s->text.data, 1, s->text.n, s->o.out) != s->text.n &&
+	    !s->failed)
 		s->failed = errno ? errno : EIO;
 	if (s->error_text.n)
 		fwrite(s->error_text.data, 1, s->error_text.n, stderr);
@@ -190,6 +191,49 @@ int tracer_session_profile(struct tracer_session *s, struct profile **ret, struc
 	return r < 0 ? diag_set(reterr_diag, r, "cannot read the map: %s", strerror(-r)) : 0;
 }
 
+int tracer_session_read(struct tracer_session *s, const char *map, u64 *ret, u32 n)
+{
+	struct tracer_entries e = {};
+	int r;
+
+	for (u32 i = 0; i < s->program->maps.n; i++) {
+		const struct trace_map *m = &s->program->maps.data[i];
+
+		if (!m->is_scalar || !str_same(m->name, map))
+			continue;
+		r = tracer_entries_read(s->loaded.own.data[i], m, s->printer.cpus, &e);
+		if (r == 0)
+			r = trace_map_words(
+				&s->printer, i,
+				&(struct trace_entries){e.keys.data, e.values.data, e.n}, ret, n);
+		tracer_entries_deinit(&e);
+		return r;
+	}
+	return -ENOENT;
+}
+
+void tracer_session_text(const struct tracer_session *s, const struct trace_type *t,
+			 const u8 *value, struct str *out)
+{
+	trace_value_text(&s->printer, t, value, 1, out);
+}
+
+/* Gives a printf() to whoever takes the values. False: it is another record. */
+static bool give_values(struct tracer_session *s, const void *data, size_t n)
+{
+	const struct trace_record *head = data;
+	const struct trace_format *f;
+
+	if (!s->o.take || n < sizeof(*head) || head->type != TRACE_RECORD_PRINTF ||
+	    head->index >= s->program->formats.n)
+		return false;
+	f = &s->program->formats.data[head->index];
+	if (n - sizeof(*head) < f->bytes)
+		return false;
+	s->o.take(s->o.arg, f, (const u8 *)(head + 1));
+	return true;
+}
+
 /* Does what a record asks for. */
 static int serve(struct tracer_session *s, const struct trace_request *q)
 {
@@ -227,6 +271,8 @@ static int take_record(void *arg, void *data, size_t n)
 
 	/* What comes after exit() is not printed, but what END prints. */
 	if (s->exits && !s->ends)
+		return 0;
+	if (give_values(s, data, n))
 		return 0;
 	if (trace_print_record(&s->printer, data, n, &s->text, &s->error_text, &request) < 0) {
 		s->n_damaged++;
@@ -343,9 +389,19 @@ int tracer_session_start(struct tracer_session *s, struct diag *reterr_diag)
 	return r;
 }
 
+void tracer_session_pause(struct tracer_session *s)
+{
+	tracer_detach(&s->attached);
+}
+
+int tracer_session_resume(struct tracer_session *s, struct diag *reterr_diag)
+{
+	return tracer_attach(s->machine, &s->loaded, &s->attached, reterr_diag);
+}
+
 static void flush(struct tracer_session *s)
 {
-	if (fflush(s->o.out) != 0 && !s->failed)
+	if (s->o.out && fflush(s->o.out) != 0 && !s->failed)
 		s->failed = errno;
 }
 

@@ -45,6 +45,12 @@ struct tracer_session_options {
 	bool verbose; /* what the verifier says, on standard error */
 	bool no_warnings;
 	bool no_maps; /* maps are not printed at the end */
+	/*
+	 * Takes the values of a printf(), which prints nothing then: argument i is at
+	 * values + f->offsets[i]. Everything is borrowed until it returns. NULL: it is printed.
+	 */
+	void (*take)(void *arg, const struct trace_format *f, const u8 *values);
+	void *arg;
 };
 
 struct tracer_session;
@@ -75,7 +81,17 @@ void tracer_session_signal(struct tracer_session *s, int number);
  * given, or 0.
  */
 int tracer_session_end(struct tracer_session *s);
-/* Events that were lost so far, by enum trace_loss. */
+/*
+ * The first n words of a map without keys, added up over CPUs: of an aggregation as enum trace_kind
+ * has them; zeros if nothing was entered yet. -ENOENT: the script has no such map.
+ */
+int tracer_session_read(struct tracer_session *s, const char *map, u64 *ret, u32 n);
+/* Appends a value that `take` was given, as printf("%s") does. */
+void tracer_session_text(const struct tracer_session *s, const struct trace_type *t,
+			 const u8 *value, struct str *out);
+/* Detaches the probes that the kernel runs, and attaches them again. Maps stay. */
+void tracer_session_pause(struct tracer_session *s);
+int tracer_session_resume(struct tracer_session *s, struct diag *reterr_diag);
 /*
  * The map that is shown as a flame graph: the only one of counts or sums by stacks. -EINVAL: there
  * is none, or there are several. The second function reads it, also after the end; *ret is owned by
@@ -85,6 +101,7 @@ int tracer_session_profile_map(const struct tracer_session *s, u32 *ret_map,
 			       struct diag *reterr_diag);
 int tracer_session_profile(struct tracer_session *s, struct profile **ret,
 			   struct diag *reterr_diag);
+/* Events that were lost so far, by enum trace_loss. */
 void tracer_session_losses(const struct tracer_session *s, u64 ret[TRACE_LOSS_N]);
 void tracer_session_destroy(struct tracer_session *s);
 
@@ -93,3 +110,26 @@ void tracer_session_destroy(struct tracer_session *s);
  * `arguments` also the arguments of each. Returns the number of lines, or a negative errno.
  */
 int tracer_list(const char *glob, u32 pid, bool arguments, FILE *out, struct diag *reterr_diag);
+
+/* ---- functions by name ---- */
+
+struct tracer_wanted {
+	/* A symbol, or a name of C++ or Rust without arguments. "libc:NAME", "/PATH:NAME" and
+	 * "kernel:NAME" say where it is. */
+	const char *name;
+	const char *binary;  /* where it is, as before the colon; or NULL */
+	u32 pid;	     /* its program and libraries are searched; 0: none */
+	const char *program; /* the program of a process that does not run it yet; or NULL */
+};
+struct tracer_function_place {
+	char *path;	/* owned; as culprit opens it. NULL: the kernel */
+	char *function; /* owned; the symbol */
+};
+
+/*
+ * Searches the program, then its libraries, then the kernel. -ENOENT: the diag says which names are
+ * like it; -EINVAL: several functions have the name.
+ */
+int tracer_find_function(const struct tracer_wanted *w, struct diag *reterr_diag,
+			 struct tracer_function_place *ret);
+void tracer_function_place_deinit(struct tracer_function_place *p);

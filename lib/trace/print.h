@@ -15,12 +15,6 @@ static inline u64 trace_word(const u8 *value, u32 i)
 	return w;
 }
 
-/*
- * A value as text, also one of an aggregation, added up over CPUs. div: divides numbers; 0, 1: does
- * not.
- */
-void trace_value_text(const struct trace_printer *p, const struct trace_type *t, const u8 *value,
-		      u64 div, struct str *out);
 void trace_value_json(const struct trace_printer *p, const struct trace_type *t, const u8 *value,
 		      u64 div, struct json_writer *w, const char *key);
 /* A number is signed in a map of this type, and in a format. */

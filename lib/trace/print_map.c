@@ -138,3 +138,17 @@ int trace_print_map(const struct trace_printer *p, u32 map, const struct trace_e
 	trace_rows_deinit(&rows);
 	return r == 0 && out->failed ? -ENOMEM : r;
 }
+
+int trace_map_words(const struct trace_printer *p, u32 map, const struct trace_entries *e, u64 *ret,
+		    u32 n)
+{
+	struct trace_rows rows;
+	int r = trace_rows_init(&rows, p, &p->program->maps.data[map], e);
+
+	for (u32 i = 0; i < n && r == 0; i++)
+		ret[i] = rows.n && i < rows.value_room / 8
+				 ? trace_word(trace_row_value(&rows, 0), i)
+				 : 0;
+	trace_rows_deinit(&rows);
+	return r;
+}

@@ -138,6 +138,18 @@ int trace_print_record(const struct trace_printer *p, const void *record, size_t
  */
 int trace_print_map(const struct trace_printer *p, u32 map, const struct trace_entries *e,
 		    const struct trace_print *print, struct str *out);
+/*
+ * A value as text, also one of an aggregation, added up over CPUs. div: divides numbers; 0, 1: does
+ * not.
+ */
+void trace_value_text(const struct trace_printer *p, const struct trace_type *t, const u8 *value,
+		      u64 div, struct str *out);
+/*
+ * The first n words of a map without keys, added up over CPUs, as enum trace_kind has them; zeros
+ * where it has none. -ENOMEM, -EBADMSG.
+ */
+int trace_map_words(const struct trace_printer *p, u32 map, const struct trace_entries *e, u64 *ret,
+		    u32 n);
 void trace_print_attached(const struct trace_printer *p, u32 probes, struct str *out);
 /* What was lost by reason (enum trace_loss), as a line; nothing if all are 0. */
 void trace_print_lost(const struct trace_printer *p, const u64 lost[TRACE_LOSS_N], struct str *out);

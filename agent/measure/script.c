@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The script of a measurement.
+ *
+ * A call is known by its thread and its frame: the stack pointer when it begins, which is that when
+ * it returns, without the return address. A frame that recursion has below is another one; and the
+ * beginning of a call that was left by longjmp() or an exception is overwritten by the next call at
+ * its place, so that no return finds the beginning of another call.
+ *
+ * The predicate of the return measures, so that only slow calls come to the action, which may walk
+ * the stack. Its printf() names each value: who takes them reads names from the format.
+ */
+#include <errno.h>
+
+#include "agent/measure/measure.h"
+#include "base/cleanup.h"
+
+#define DEFAULT_CALLS_PER_SECOND 20
+#define CALLS_IN_FLIGHT 16384
+
+#if defined(__x86_64__)
+#define FRAME_AT_RETURN "reg(\"sp\") - 8"
+#else
+#define FRAME_AT_RETURN "reg(\"sp\")"
+#endif
+
+/* The words of the script that depend on the function. */
+struct words {
+	const char *begin, *end; /* kinds of probes */
+	const char *frame, *frame_at_return;
+	struct str point;     /* what follows them */
+	struct str arguments; /* a list of values, each with ", " before it */
+	struct str names;     /* " x=%s" for each */
+	u32 n;
+	const char *result; /* NULL: it has none that is known */
+};
+
+static void put_quoted(struct str *out, const char *text)
+{
+	str_putc(out, '"');
+	for (; *text; text++) {
+		if (*text == '"' || *text == '\\')
+			str_putc(out, '\\');
+		str_putc(out, *text);
+	}
+	str_putc(out, '"');
+}
+
+static void put_plain_arguments(struct words *w)
+{
+	for (; w->n < MEASURE_MAX_ARGUMENTS; w->n++) {
+		str_printf(&w->arguments, ", (uint8 *)arg%u", w->n);
+		str_printf(&w->names, " arg%u=%%s", w->n);
+	}
+	w->result = "(uint8 *)retval";
+}
+
+static void put_begin(const struct words *w, struct str *out)
+{
+	str_printf(out,
+		   "%s:%s {\n"
+		   "\t@calls = count();\n"
+		   "\t@begun[tid, %s] = (nsecs(monotonic)%s);\n"
+		   "}\n",
+		   w->begin, str_get(&w->point), w->frame, str_get(&w->arguments));
+}
+
+static void put_predicate(const struct measure_options *o, const struct words *w, struct str *out)
+{
+	const char *frame = w->frame_at_return;
+
+	str_printf(out,
+		   "%s:%s /{\n"
+		   "\t$begun = (int64)@begun[tid, %s].0;\n"
+		   "\t$ns = (int64)nsecs(monotonic) - $begun;\n"
+		   "\t$slow = $begun && $ns >= %llu;\n"
+		   "\tif ($begun) {\n"
+		   "\t\t@latency = hist($ns, %d);\n"
+		   "\t\t@time = stats($ns);\n"
+		   "\t\t@longest = max($ns);\n"
+		   "\t}\n",
+		   w->end, str_get(&w->point), frame, o->slow_ns, MEASURE_HIST_BITS);
+	str_printf(out,
+		   "\tif ($slow) {\n"
+		   "\t\t@slow = count();\n"
+		   "\t\t@ended[tid, %s] = $begun + $ns;\n"
+		   "\t} else {\n"
+		   "\t\tdelete(@begun, (tid, %s));\n"
+		   "\t}\n"
+		   "\t$slow && @told++ < %u\n"
+		   "}/",
+		   frame, frame,
+		   o->calls_per_second ? o->calls_per_second : DEFAULT_CALLS_PER_SECOND);
+}
+
+static void put_slow(const struct measure_options *o, const struct words *w, struct str *out)
+{
+	const char *frame = w->frame_at_return;
+
+	str_printf(out,
+		   " {\n"
+		   "\t$call = @begun[tid, %s];\n"
+		   "\t$end = (int64)@ended[tid, %s];\n"
+		   "\tdelete(@begun, (tid, %s));\n"
+		   "\tdelete(@ended, (tid, %s));\n"
+		   "\tprintf(\"end=%%lld ns=%%lld pid=%%d tid=%%d comm=%%s%s",
+		   frame, frame, frame, frame, str_get(&w->names));
+	str_printf(out, "%s%s\\n\",\n\t\t$end, $end - (int64)$call.0, pid, tid, comm",
+		   w->result ? " result=%s" : "", o->stacks ? " stack=%s" : "");
+	for (u32 i = 0; i < w->n; i++)
+		str_printf(out, ", $call.%u", i + 1);
+	if (w->result)
+		str_printf(out, ", %s", w->result);
+	if (o->stacks)
+		str_printf(out, ", %s", o->path ? "ustack" : "kstack");
+	str_puts(out, ");\n");
+	if (o->stacks)
+		str_printf(out, "\t@slow_stacks[%s] = sum($end - (int64)$call.0);\n",
+			   o->path ? "ustack" : "kstack");
+	str_puts(out, "}\n");
+}
+
+static int put_words(const struct measure_options *o, struct words *w, struct diag *d)
+{
+	w->begin = o->path ? "uprobe" : "kprobe";
+	w->end = o->path ? "uretprobe" : "kretprobe";
+	w->frame = "reg(\"sp\")";
+	w->frame_at_return = FRAME_AT_RETURN;
+	if (o->path) {
+		put_quoted(&w->point, o->path);
+		str_putc(&w->point, ':');
+	}
+	put_quoted(&w->point, o->function);
+	put_plain_arguments(w);
+	(void)d;
+	return 0;
+}
+
+int measure_script(const struct measure_options *o, struct str *out, struct diag *reterr_diag)
+{
+	struct words w = {};
+	int r = put_words(o, &w, reterr_diag);
+
+	if (r == 0) {
+		str_printf(out,
+			   "config = { max_strlen = %d; print_maps_on_exit = false; }\n"
+			   "let @begun = lruhash(%u);\n"
+			   "let @ended = lruhash(%u);\n\n",
+			   MEASURE_TEXT_BYTES, CALLS_IN_FLIGHT, CALLS_IN_FLIGHT);
+		put_begin(&w, out);
+		put_predicate(o, &w, out);
+		put_slow(o, &w, out);
+		str_puts(out, "interval:s:1 { @told = 0; }\n");
+	}
+	if (w.point.failed || w.arguments.failed || w.names.failed || out->failed)
+		r = -ENOMEM;
+	str_deinit(&w.point);
+	str_deinit(&w.arguments);
+	str_deinit(&w.names);
+	return r;
+}
