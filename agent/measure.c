@@ -96,6 +96,10 @@ static void take_value(struct measure *m, struct measure_call *call, const char 
 		call->tid = (u32)word_at(value);
 	} else if (strcmp(name, "comm") == 0) {
 		snprintf(call->comm, sizeof(call->comm), "%.15s", (const char *)value);
+	} else if (t->kind == TRACE_TRACE_ID) {
+		memcpy(call->trace_id, value, sizeof(call->trace_id));
+	} else if (t->kind == TRACE_SPAN_ID) {
+		memcpy(call->span_id, value, sizeof(call->span_id));
 	} else if (t->kind == TRACE_USTACK || t->kind == TRACE_KSTACK) {
 		call->stack = word_at(value);
 	} else if (strcmp(name, "result") == 0) {

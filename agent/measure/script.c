@@ -11,8 +11,11 @@
  * the stack. Its printf() names each value: who takes them reads names from the format.
  */
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "agent/measure/measure.h"
+#include "agent/tracer/tracer.h"
 #include "base/cleanup.h"
 
 #define DEFAULT_CALLS_PER_SECOND 20
@@ -32,7 +35,7 @@ struct words {
 	struct str arguments; /* a list of values, each with ", " before it */
 	struct str names;     /* " x=%s" for each */
 	u32 n;
-	const char *result; /* NULL: it has none that is known */
+	char result[TRACER_PARAMETER_BYTES]; /* "": it has none that is known */
 };
 
 static void put_quoted(struct str *out, const char *text)
@@ -46,13 +49,24 @@ static void put_quoted(struct str *out, const char *text)
 	str_putc(out, '"');
 }
 
+static void put_argument(struct words *w, const char *name, const char *expression)
+{
+	str_printf(&w->arguments, ", %s", expression);
+	str_printf(&w->names, " %s=%%s", name);
+	w->n++;
+}
+
+/* Registers, as hexadecimal numbers. */
 static void put_plain_arguments(struct words *w)
 {
-	for (; w->n < MEASURE_MAX_ARGUMENTS; w->n++) {
-		str_printf(&w->arguments, ", (uint8 *)arg%u", w->n);
-		str_printf(&w->names, " arg%u=%%s", w->n);
+	char name[16], expression[32];
+
+	while (w->n < MEASURE_MAX_ARGUMENTS) {
+		snprintf(name, sizeof(name), "arg%u", w->n);
+		snprintf(expression, sizeof(expression), "(uint8 *)%s", name);
+		put_argument(w, name, expression);
 	}
-	w->result = "(uint8 *)retval";
+	snprintf(w->result, sizeof(w->result), "(uint8 *)retval");
 }
 
 static void put_begin(const struct words *w, struct str *out)
@@ -103,13 +117,15 @@ static void put_slow(const struct measure_options *o, const struct words *w, str
 		   "\t$end = (int64)@ended[tid, %s];\n"
 		   "\tdelete(@begun, (tid, %s));\n"
 		   "\tdelete(@ended, (tid, %s));\n"
-		   "\tprintf(\"end=%%lld ns=%%lld pid=%%d tid=%%d comm=%%s%s",
+		   "\tprintf(\"end=%%lld ns=%%lld pid=%%d tid=%%d comm=%%s trace=%%s span=%%s%s",
 		   frame, frame, frame, frame, str_get(&w->names));
-	str_printf(out, "%s%s\\n\",\n\t\t$end, $end - (int64)$call.0, pid, tid, comm",
-		   w->result ? " result=%s" : "", o->stacks ? " stack=%s" : "");
+	str_printf(out,
+		   "%s%s\\n\",\n\t\t$end, $end - (int64)$call.0, pid, tid, comm, traceid, "
+		   "spanid",
+		   w->result[0] ? " result=%s" : "", o->stacks ? " stack=%s" : "");
 	for (u32 i = 0; i < w->n; i++)
 		str_printf(out, ", $call.%u", i + 1);
-	if (w->result)
+	if (w->result[0])
 		str_printf(out, ", %s", w->result);
 	if (o->stacks)
 		str_printf(out, ", %s", o->path ? "ustack" : "kstack");
@@ -122,17 +138,28 @@ static void put_slow(const struct measure_options *o, const struct words *w, str
 
 static int put_words(const struct measure_options *o, struct words *w, struct diag *d)
 {
-	w->begin = o->path ? "uprobe" : "kprobe";
-	w->end = o->path ? "uretprobe" : "kretprobe";
-	w->frame = "reg(\"sp\")";
-	w->frame_at_return = FRAME_AT_RETURN;
+	const struct tracer_function_place place = {(char *)o->path, (char *)o->function};
+	struct tracer_description known;
+	int r = tracer_describe(&place, d, &known);
+
+	if (r < 0)
+		return r;
+	w->begin = o->path ? "uprobe" : known.is_known ? "fentry" : "kprobe";
+	w->end = o->path ? "uretprobe" : known.is_known ? "fexit" : "kretprobe";
+	/* The context of fentry and fexit is in one frame of the kernel's stack. */
+	w->frame = !o->path && known.is_known ? "(uint64)ctx" : "reg(\"sp\")";
+	w->frame_at_return = !o->path && known.is_known ? w->frame : FRAME_AT_RETURN;
 	if (o->path) {
 		put_quoted(&w->point, o->path);
 		str_putc(&w->point, ':');
 	}
 	put_quoted(&w->point, o->function);
-	put_plain_arguments(w);
-	(void)d;
+	for (u32 i = 0; i < known.n; i++)
+		put_argument(w, known.parameters[i].name, known.parameters[i].expression);
+	if (known.is_known)
+		memcpy(w->result, known.result, sizeof(w->result));
+	else
+		put_plain_arguments(w);
 	return 0;
 }
 

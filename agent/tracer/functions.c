@@ -3,6 +3,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,17 @@
 /* A function that is larger is not decoded up to an address inside of it. */
 #define MAX_DECODED (1u << 20)
 #define MAX_NAME 4096
+
+/* Go 1.17 on amd64, 1.18 on arm64: register-based calls (Go's release notes). */
+static bool has_go_registers(const char *version, u16 machine)
+{
+	u32 major = 0, minor = 0;
+
+	if (sscanf(version, "go%u.%u", &major, &minor) < 2 &&
+	    sscanf(version, "%u.%u", &major, &minor) < 2)
+		return false;
+	return major > 1 || minor >= (machine == EM_AARCH64 ? 18 : 17);
+}
 
 int tracer_file_open(const char *path, struct diag *reterr_diag, struct tracer_file **ret)
 {
@@ -36,6 +48,7 @@ int tracer_file_open(const char *path, struct diag *reterr_diag, struct tracer_f
 				why.text[0] ? why.text : strerror(-r));
 	}
 	f->is_go = go_version(f->elf, version, sizeof(version));
+	f->has_go_registers = f->is_go && has_go_registers(version, f->elf->machine);
 	*ret = f;
 	return 0;
 }
@@ -46,6 +59,7 @@ void tracer_file_destroy(struct tracer_file *f)
 		return;
 	vec_deinit(&f->functions);
 	vec_deinit(&f->usdt);
+	tracer_file_forget_signatures(f);
 	elf_file_destroy(f->mini);
 	elf_file_destroy(f->debug);
 	elf_file_destroy(f->elf);

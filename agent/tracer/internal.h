@@ -14,6 +14,7 @@
 #include "base/str.h"
 #include "base/vec.h"
 #include "elf/elf.h"
+#include "symbol/signature.h"
 #include "trace/trace.h"
 
 struct btf;
@@ -35,6 +36,15 @@ struct tracer_file {
 	usdt_probes usdt;		       /* texts are borrowed from the file */
 	bool has_usdt;
 	bool is_go;
+	bool has_go_registers;	       /* Go passes arguments in registers */
+	struct signatures *signatures; /* owned; NULL: it has no debug information */
+	struct elf_file *types;	       /* owned; the debug file that has it, or NULL */
+	char *types_path;	       /* owned; of `types` */
+	bool has_signatures;	       /* they have been looked for */
+	vec(struct tracer_signature {
+		u64 svma;
+		struct signature *signature; /* owned */
+	}) known_signatures;
 };
 
 int tracer_file_open(const char *path, struct diag *reterr_diag, struct tracer_file **ret);
@@ -52,6 +62,13 @@ int tracer_file_offset(const struct tracer_file *f, u64 svma, u64 *ret_foff);
 /* Whether an instruction begins at this address of a function. -EINVAL: it does not. */
 int tracer_file_check(const struct tracer_file *f, const struct tracer_function *fn, u64 svma,
 		      struct diag *reterr_diag);
+
+/* ---- parameters (signatures.c) ---- */
+
+/* Of the function that begins at svma. Borrowed from the file. -ENOENT: the diag says why. */
+int tracer_file_signature(struct tracer_file *f, const struct tracer_function *fn,
+			  const struct signature **ret, struct diag *reterr_diag);
+void tracer_file_forget_signatures(struct tracer_file *f);
 
 /* ---- the machine (target.c) ---- */
 
@@ -106,6 +123,9 @@ struct tracer_place {
 /* `p` is a point that tracer_expand() returned. */
 int tracer_find_place(struct tracer_machine *m, const struct trace_point *p,
 		      struct tracer_place *ret, struct diag *d);
+/* The function of a point of a program that tracer_expand() returned; NULL: it has an offset. */
+const struct tracer_function *tracer_point_function(struct tracer_file *f,
+						    const struct trace_point *p);
 /* The USDT probe of a point that tracer_expand() returned. Borrowed. */
 int tracer_find_usdt(struct tracer_machine *m, const struct trace_point *p,
 		     const struct usdt_probe **ret, struct diag *d);

@@ -484,6 +484,21 @@ static int function_place(struct tracer_file *f, const char *text, u64 *ret, str
 	return r;
 }
 
+const struct tracer_function *tracer_point_function(struct tracer_file *f,
+						    const struct trace_point *p)
+{
+	const char *name = p->parts[1];
+	const struct tracer_function *fn;
+	u64 svma;
+
+	if (name[0] < '0' || name[0] > '9')
+		return tracer_file_function(f, name);
+	if (str_to_u64(name, 0, &svma) < 0)
+		return NULL;
+	fn = tracer_file_at(f, svma);
+	return fn && fn->svma == svma ? fn : NULL;
+}
+
 int tracer_find_place(struct tracer_machine *m, const struct trace_point *p,
 		      struct tracer_place *ret, struct diag *d)
 {

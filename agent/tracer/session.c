@@ -68,7 +68,7 @@ int tracer_session_create(const struct tracer_session_options *o, struct diag *r
 	if (r == 0 && !s->program->probes.n)
 		r = diag_set(reterr_diag, -EINVAL, "the script has no probes");
 	if (r == 0)
-		r = tracer_names_create(s->machine->btf, &s->names);
+		r = tracer_names_create(s->program->btf, &s->names);
 	if (r < 0) {
 		tracer_session_destroy(s);
 		return r;

@@ -3,6 +3,7 @@
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
+#include <elf.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,11 @@
 #include "elf/elf.h"
 
 #define MAX_POINTS 4096
+#ifdef __aarch64__
+#define MACHINE EM_AARCH64
+#else
+#define MACHINE EM_X86_64
+#endif
 
 /* ---- features: each is tried ---- */
 
@@ -151,6 +157,23 @@ static int answer_usdt(void *arg, const struct trace_point *p, struct arena *a,
 	return 0;
 }
 
+static int answer_signature(void *arg, const struct trace_point *p, const struct signature **ret,
+			    struct diag *d)
+{
+	const struct tracer_function *fn;
+	struct tracer_file *f;
+	int r = tracer_machine_file(arg, p->parts[0], d, &f);
+
+	if (r == 0)
+		r = tracer_file_functions(f, d);
+	if (r < 0)
+		return r;
+	fn = tracer_point_function(f, p);
+	if (!fn)
+		return diag_set(d, -ENOENT, "it is not at the beginning of a function");
+	return tracer_file_signature(f, fn, ret, d);
+}
+
 static int answer_symbol(void *arg, const char *name, u64 *ret)
 {
 	(void)arg;
@@ -215,12 +238,14 @@ int tracer_machine_create(u32 pid, struct diag *reterr_diag, struct tracer_machi
 		.has_for_each = has_helper(BPF_FUNC_for_each_map_elem),
 		.has_func_ip = has_call(BPF_FUNC_get_func_ip),
 		.has_lookup_percpu = has_helper(BPF_FUNC_map_lookup_percpu_elem),
+		.machine = MACHINE,
 		.is_in_pid_namespace = is_in_pid_namespace(),
 		.has_small_keys = !has_large_keys(),
 		.has_cookie = has_call(BPF_FUNC_get_attach_cookie),
 		.expand = tracer_expand,
 		.fields = answer_fields,
 		.usdt = answer_usdt,
+		.signature = answer_signature,
 		.symbol = answer_symbol,
 		.user_symbol = answer_user_symbol,
 		.cgroup = answer_cgroup,

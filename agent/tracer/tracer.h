@@ -133,3 +133,20 @@ struct tracer_function_place {
 int tracer_find_function(const struct tracer_wanted *w, struct diag *reterr_diag,
 			 struct tracer_function_place *ret);
 void tracer_function_place_deinit(struct tracer_function_place *p);
+
+#define TRACER_MAX_PARAMETERS 6
+#define TRACER_PARAMETER_BYTES 64
+/* What is known of a function's arguments by DWARF or BTF; those that cannot be read are left out. */
+struct tracer_description {
+	bool is_known;
+	bool is_go;
+	u32 n;
+	struct tracer_parameter {
+		char name[TRACER_PARAMETER_BYTES];
+		char expression[TRACER_PARAMETER_BYTES]; /* at the entry: args.x, str(args.x) */
+	} parameters[TRACER_MAX_PARAMETERS];
+	char result[TRACER_PARAMETER_BYTES]; /* an expression, or "": it has none */
+};
+/* Functions of the kernel that are known can be probed with fentry. */
+int tracer_describe(const struct tracer_function_place *place, struct diag *reterr_diag,
+		    struct tracer_description *ret);

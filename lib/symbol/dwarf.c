@@ -291,8 +291,8 @@ static bool has_addresses(const struct dw_die *d)
 	return dw_has(d, DW_A_RANGES) || dw_has(d, DW_A_LOW_PC);
 }
 
-/* Moves past the children of a DIE, in one step if the DIE has a sibling attribute. */
-static bool skip_children(struct dw_unit *u, const struct dw_die *d, u64 *offset)
+/* In one step if the DIE has a sibling attribute. */
+bool dw_skip_children(struct dw_unit *u, const struct dw_die *d, u64 *offset)
 {
 	struct dw_die child;
 	u32 depth = 1;
@@ -336,7 +336,7 @@ static void find_inlines(struct dw_unit *u, u64 pc, struct scopes *s)
 			continue;
 		}
 		if (d.tag == DW_TAG_subprogram || (has_addresses(&d) && !dw_covers(u, &d, pc))) {
-			if (!skip_children(u, &d, &offset))
+			if (!dw_skip_children(u, &d, &offset))
 				return;
 			continue;
 		}
@@ -460,19 +460,14 @@ static int lookup_range(struct dwarf *d, const struct dw_cu_range *c, u64 svma, 
 			 : lookup_in_unit(u, svma, inlines, lines, ret);
 }
 
-int dwarf_lookup(struct dwarf *d, u64 svma, bool inlines, bool lines, struct dwarf_chain *ret)
+/* Begins a query. *ret: the number of ranges of units that begin at svma or before. */
+static int begin_query(struct dwarf *d, u64 svma, size_t *ret)
 {
 	size_t lo = 0, hi;
-	int r = -ENOENT;
+	int r = d->indexed ? 0 : build_index(d);
 
-	d->scratch_n = 0;
-	ret->incomplete = false;
-	if (!d->indexed) {
-		r = build_index(d);
-		if (r < 0)
-			return r;
-		r = -ENOENT;
-	}
+	if (r < 0)
+		return r;
 	keep_budget(d);
 	d->budget = QUERY_BUDGET;
 	for (hi = d->index.n; lo < hi;) {
@@ -483,6 +478,44 @@ int dwarf_lookup(struct dwarf *d, u64 svma, bool inlines, bool lines, struct dwa
 		else
 			hi = mid;
 	}
+	*ret = lo;
+	return 0;
+}
+
+int dwarf_function(struct dwarf *d, u64 svma, struct dw_unit **ret_unit, struct dw_die *ret)
+{
+	size_t lo;
+	int r = begin_query(d, svma, &lo);
+
+	if (r < 0)
+		return r;
+	for (size_t i = lo, n = 0; i > 0 && d->index.data[i - 1].max_hi > svma && n < MAX_TRIES;
+	     i--, n++) {
+		const struct dw_cu_range *c = &d->index.data[i - 1];
+		struct dw_unit *u = svma < c->hi ? dw_unit_get(&d->main, c->unit) : NULL;
+		const struct dw_func *f;
+
+		u = u ? dw_unit_full(u) : NULL;
+		f = u ? find_func(u, svma) : NULL;
+		if (f && f->lo == svma && dw_die_read(u, f->die, ret)) {
+			*ret_unit = u;
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
+int dwarf_lookup(struct dwarf *d, u64 svma, bool inlines, bool lines, struct dwarf_chain *ret)
+{
+	size_t lo;
+	int r;
+
+	d->scratch_n = 0;
+	ret->incomplete = false;
+	r = begin_query(d, svma, &lo);
+	if (r < 0)
+		return r;
+	r = -ENOENT;
 	for (int line_only = 0; line_only <= lines && r == -ENOENT; line_only++)
 		for (size_t i = lo, n = 0;
 		     i > 0 && d->index.data[i - 1].max_hi > svma && n < MAX_TRIES && r == -ENOENT;

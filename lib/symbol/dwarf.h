@@ -63,6 +63,20 @@ enum dw_slot {
 	DW_A_ADDR_BASE,
 	DW_A_RNGLISTS_BASE,
 	DW_A_GNU_RANGES_BASE,
+	/* Those of types, which are read if dwarf.with_types is set. */
+	DW_A_TYPE,
+	DW_A_BYTE_SIZE,
+	DW_A_ENCODING,
+	DW_A_MEMBER_LOCATION,
+	DW_A_BIT_SIZE,
+	DW_A_DATA_BIT_OFFSET,
+	DW_A_UPPER_BOUND,
+	DW_A_COUNT,
+	DW_A_CONST_VALUE,
+	DW_A_DECLARATION,
+	DW_A_EXTERNAL,
+	DW_A_VARIABLE_PARAMETER,
+	DW_A_CALLING_CONVENTION,
 	DW_A_N,
 	DW_A_NONE = DW_A_N
 };
@@ -75,7 +89,7 @@ struct dw_value {
 struct dw_die {
 	u64 offset;
 	u64 next; /* the next DIE in the file: the first child if the DIE has children */
-	u32 has;  /* bit per dw_slot */
+	u64 has;  /* bit per dw_slot */
 	u16 tag;  /* 0 = the end of a list of children */
 	bool children;
 	struct dw_value v[DW_A_N]; /* valid if its bit in `has` is set */
@@ -203,6 +217,7 @@ struct dwarf {
 	bool dwp_tried;
 	vec(struct dw_file *) dwos; /* owned */
 	struct dwarf_host host;
+	bool with_types; /* set before anything is read */
 	vec(struct dw_cu_range) index;
 	bool indexed;
 	u64 budget; /* steps left for this query */
@@ -278,5 +293,9 @@ void dw_lines_free(struct dw_lines *l);
 void dw_name(struct dw_unit *u, const struct dw_die *die, struct dwarf_frame *frame);
 
 /* dwarf.c */
+/* The DIE of the function that begins at svma, and its unit. -ENOENT, -ENOMEM. */
+int dwarf_function(struct dwarf *d, u64 svma, struct dw_unit **ret_unit, struct dw_die *ret);
+/* Moves *offset behind the children of a DIE. */
+bool dw_skip_children(struct dw_unit *u, const struct dw_die *d, u64 *offset);
 /* Memory that lives until the next lookup. NULL: out of memory. */
 char *dw_scratch(struct dwarf *d, size_t n);

@@ -142,6 +142,40 @@ static u8 slot_of(u64 attribute)
 	}
 }
 
+static u8 type_slot_of(u64 attribute)
+{
+	switch (attribute) {
+	case DW_AT_type:
+		return DW_A_TYPE;
+	case DW_AT_byte_size:
+		return DW_A_BYTE_SIZE;
+	case DW_AT_encoding:
+		return DW_A_ENCODING;
+	case DW_AT_data_member_location:
+		return DW_A_MEMBER_LOCATION;
+	case DW_AT_bit_size:
+		return DW_A_BIT_SIZE;
+	case DW_AT_data_bit_offset:
+		return DW_A_DATA_BIT_OFFSET;
+	case DW_AT_upper_bound:
+		return DW_A_UPPER_BOUND;
+	case DW_AT_count:
+		return DW_A_COUNT;
+	case DW_AT_const_value:
+		return DW_A_CONST_VALUE;
+	case DW_AT_declaration:
+		return DW_A_DECLARATION;
+	case DW_AT_external:
+		return DW_A_EXTERNAL;
+	case DW_AT_variable_parameter:
+		return DW_A_VARIABLE_PARAMETER;
+	case DW_AT_calling_convention:
+		return DW_A_CALLING_CONVENTION;
+	default:
+		return DW_A_NONE;
+	}
+}
+
 /* Bytes of a form that always has the same size, or -1. */
 static int fixed_size(const struct dw_unit *u, u16 form)
 {
@@ -199,6 +233,8 @@ static int add_step(struct dw_unit *u, struct dw_abbrevs *a, struct abbrev *owne
 
 	if (form > 0xffff || form == 0)
 		return -EINVAL;
+	if (s.slot == DW_A_NONE && u->file->dwarf->with_types)
+		s.slot = type_slot_of(attribute);
 	size = fixed_size(u, s.form);
 	if (s.slot == DW_A_NONE && size >= 0) {
 		struct step *last = owner->n_steps ? &a->steps.data[a->steps.n - 1] : NULL;
@@ -481,7 +517,7 @@ static bool parse_die(struct dw_unit *u, u64 offset, struct dw_die *ret)
 			if (!dw_form_read(u, &b, s->form, s->implicit, v))
 				return false;
 			if (s->slot != DW_A_NONE)
-				ret->has |= 1U << s->slot;
+				ret->has |= 1ULL << s->slot;
 		}
 	}
 	ret->next = (u64)(b.pos - info.pos);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "trace/calls.h"
+#include "trace/signature.h"
 
 /* ---- plain types ---- */
 
@@ -95,6 +96,8 @@ static bool need_constant(struct compiler *c, struct trace_expr *e, s64 least, s
 
 void check_args(struct compiler *c, struct trace_expr *e)
 {
+	struct diag why = {};
+
 	e->type = (struct trace_type){.kind = TRACE_RECORD, .is_ctx = true};
 	switch (c->facts.context) {
 	case TRACE_CONTEXT_TRACEPOINT:
@@ -106,12 +109,21 @@ void check_args(struct compiler *c, struct trace_expr *e)
 		compile_fail(c, e->at, "the arguments of %s are not in the kernel's BTF",
 			     c->point->text);
 		return;
+	case TRACE_CONTEXT_REGISTERS:
+		if (!c->facts.is_return && check_signature(c, &why))
+			return;
+		if (c->facts.is_user && c->facts.is_return) {
+			compile_fail(c, e->at,
+				     "args are gone when the function returns: keep them in a map");
+			return;
+		}
+		break;
 	default:
-		compile_fail(
-			c, e->at,
-			"%s has no args by name: use arg0 to arg9, or a fentry or tracepoint probe",
-			c->point->text);
+		break;
 	}
+	compile_fail(c, e->at, "%s has no args by name%s%s: use arg0 to arg9%s", c->point->text,
+		     why.text[0] ? ", because " : "", why.text,
+		     c->facts.is_user ? "" : ", or a fentry or tracepoint probe");
 }
 
 void check_ctx(struct compiler *c, struct trace_expr *e)
@@ -155,8 +167,24 @@ void check_stack_argument(struct compiler *c, struct trace_expr *e)
 		compile_fail(c, e->at, "only kprobes and uprobes have %s", e->text.data);
 }
 
+/* A result that is no number is what the register has. */
+static void check_result(struct compiler *c, struct trace_expr *e)
+{
+	const struct signature *s = c->facts.signature;
+	u8 kind = s->types.data[s->result].kind;
+
+	if (kind == SIGNATURE_NONE || kind == SIGNATURE_FLOAT || kind == SIGNATURE_RECORD ||
+	    kind == SIGNATURE_ARRAY)
+		return;
+	e->type = trace_type_of_btf(&c->types,
+				    trace_signature_btf(s->result, c->facts.signature_base));
+	e->type.is_user = true;
+}
+
 void check_retval(struct compiler *c, struct trace_expr *e)
 {
+	struct diag ignored = {};
+
 	e->type = trace_type_int(8, false);
 	if (!c->facts.is_return) {
 		compile_fail(c, e->at,
@@ -166,6 +194,8 @@ void check_retval(struct compiler *c, struct trace_expr *e)
 	}
 	/* bpftrace shows it as a signed number in the kernel's return probes, too. */
 	e->type.is_signed = true;
+	if (check_signature(c, &ignored))
+		check_result(c, e);
 	if (c->facts.context == TRACE_CONTEXT_BTF) {
 		e->type = trace_type_of_btf(&c->types, check_return_type(c));
 		if (e->type.kind == TRACE_NONE)

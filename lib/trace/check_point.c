@@ -6,6 +6,7 @@
 
 #include "base/closest.h"
 #include "trace/compile.h"
+#include "trace/signature.h"
 
 static const struct {
 	const char *provider;
@@ -185,6 +186,66 @@ static void check_field_of_record(struct compiler *c, struct trace_expr *e)
 	no_argument(c, e, names, n);
 }
 
+bool check_signature(struct compiler *c, struct diag *d)
+{
+	const struct trace_target *t = c->target;
+	struct known_signature known = {};
+
+	if (c->facts.signature)
+		return true;
+	if (!c->facts.is_user || c->facts.context != TRACE_CONTEXT_REGISTERS || !t->signature ||
+	    str_same(c->point->provider, "usdt") ||
+	    t->signature(t->arg, c->point, &known.signature, d) < 0)
+		return false;
+	vec_foreach (&c->signatures, k)
+		if (k->signature == known.signature)
+			known.base = k->base;
+	if (!known.base && (trace_signature_add(&c->types, known.signature, &known.base) < 0 ||
+			    vec_push(&c->signatures, known) < 0)) {
+		(void)diag_set(d, -EINVAL, "its types cannot be shown");
+		return false;
+	}
+	c->facts.signature = known.signature;
+	c->facts.signature_base = known.base;
+	return true;
+}
+
+static void check_parameter(struct compiler *c, struct trace_expr *e)
+{
+	const struct signature *s = c->facts.signature;
+	struct trace_parameter_place place;
+	const char *names[64];
+	u32 n = 0;
+
+	for (u32 i = 0; i < s->parameters.n; i++) {
+		const struct signature_parameter *p = &s->parameters.data[i];
+
+		if (!str_same(p->name, e->text.data)) {
+			if (p->name[0] && n < ARRAY_SIZE(names))
+				names[n++] = p->name;
+			continue;
+		}
+		place = trace_parameter_place(s, c->target->machine, i);
+		if (place.is_go_string)
+			compile_fail(
+				c, e->at,
+				"\"%s\" is a string of Go: write str(reg(\"%s\"), reg(\"%s\"))",
+				p->name, trace_go_register(c->target->machine, place.n),
+				trace_go_register(c->target->machine, place.n + 1));
+		else if (place.kind == TRACE_PLACE_NONE)
+			compile_fail(c, e->at, "\"%s\" cannot be read: %s", p->name, place.why);
+		e->symbol = i;
+		e->type = trace_type_of_btf(&c->types,
+					    trace_signature_btf(p->type, c->facts.signature_base));
+		/* Maps and functions of Go are addresses. */
+		if (e->type.kind == TRACE_NONE)
+			e->type = trace_type_int(8, false);
+		e->type.is_user = true;
+		return;
+	}
+	no_argument(c, e, names, n);
+}
+
 void check_argument(struct compiler *c, struct trace_expr *e)
 {
 	const struct btf_type *t =
@@ -194,6 +255,10 @@ void check_argument(struct compiler *c, struct trace_expr *e)
 
 	if (c->facts.context == TRACE_CONTEXT_TRACEPOINT) {
 		check_field_of_record(c, e);
+		return;
+	}
+	if (c->facts.signature) {
+		check_parameter(c, e);
 		return;
 	}
 	for (u32 i = c->facts.skipped; t && i < btf_vlen(t); i++) {

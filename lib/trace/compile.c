@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A script becomes a program: settings, points, types, then the code of each point. */
+#include <bpf/btf.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -283,7 +284,9 @@ int trace_compile(struct trace_script *s, const struct trace_target *t, struct d
 		asm_deinit(f);
 	vec_deinit(&c.functions);
 	vec_deinit(&c.variables);
-	trace_types_deinit(&c.types);
+	vec_deinit(&c.signatures);
+	/* Values that are printed have types in it. */
+	c.program->btf = c.types.all;
 	/* Tuples in maps have their fields in this arena. */
 	c.program->types = types;
 	if (r < 0) {
@@ -305,6 +308,7 @@ void trace_program_destroy(struct trace_program *p)
 	vec_deinit(&p->errors);
 	vec_deinit(&p->probes);
 	vec_deinit(&p->codes);
+	btf__free(p->btf);
 	arena_deinit(&p->types);
 	arena_deinit(&p->arena);
 	free(p);

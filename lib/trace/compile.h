@@ -43,8 +43,10 @@ struct point_facts {
 	u32 n_fields;
 	struct trace_usdt_argument *usdt;
 	u32 n_usdt;
-	u32 proto;   /* BTF: of the function, or of the tracepoint */
-	u32 skipped; /* parameters of proto that the script does not see */
+	const struct signature *signature; /* of a program's function, once it is needed */
+	u32 signature_base;		   /* of its types */
+	u32 proto;			   /* BTF: of the function, or of the tracepoint */
+	u32 skipped;			   /* parameters of proto that the script does not see */
 };
 
 struct compiler;
@@ -93,8 +95,12 @@ struct compiler {
 	bool maps_changed;		/* a type of a map has */
 	bool strict;			/* types must be known now */
 	bool uses_point;		/* the code depends on the point itself */
-	u32 probe_base;			/* number of the action's first point in the program */
-	u32 wants;			/* TRACE_WANTS_KERNEL and _USER */
+	vec(struct known_signature {
+		const struct signature *signature;
+		u32 base;
+	}) signatures;	/* whose types have been added */
+	u32 probe_base; /* number of the action's first point in the program */
+	u32 wants;	/* TRACE_WANTS_KERNEL and _USER */
 	bool is_predicate;
 
 	/* Emitting. */
@@ -158,6 +164,10 @@ void check_point(struct compiler *c, struct trace_probe *probe, struct trace_poi
 void check_enter(struct compiler *c, struct trace_probe *probe, struct trace_point *point);
 /* args.x: sets type and symbol. */
 void check_argument(struct compiler *c, struct trace_expr *e);
+/*
+ * Finds facts.signature of a function of a program. False: it is not known; the diag says why.
+ */
+bool check_signature(struct compiler *c, struct diag *d);
 u32 check_param_type(const struct compiler *c, u32 index); /* BTF id of a parameter; 0: none */
 u32 check_params(const struct compiler *c);
 u32 check_return_type(const struct compiler *c);
@@ -216,6 +226,10 @@ void emit_read_bytes(struct compiler *c, bool is_user, u32 bytes, struct place t
 /* R0 = curtask->a->b …; the last member is a number. */
 void emit_task_member(struct compiler *c, struct trace_at at, const char *const *names, u32 n);
 void emit_argument(struct compiler *c, struct trace_expr *e, const struct place *to);
+/* R0 = word n of the arguments that are on the stack at the entry of a function. */
+void emit_argument_on_stack(struct compiler *c, u32 n);
+/* R0 = a register of the context. */
+void emit_register(struct compiler *c, s32 off);
 
 /* ---- emit_map.c ---- */
 /* R0 = the address of the value, or 0. */

@@ -166,7 +166,7 @@ void emit_ctx(struct compiler *c, struct trace_expr *e, const struct place *to)
 }
 
 /* A word of struct pt_regs. In a perf event's context it is at the beginning, too. */
-static void emit_register(struct compiler *c, s32 off)
+void emit_register(struct compiler *c, s32 off)
 {
 	asm_load(&c->code, BPF_DW, R0, R6, (s16)off);
 }
@@ -213,6 +213,11 @@ static void emit_usdt_argument(struct compiler *c, const struct trace_usdt_argum
 	emit_read(c, &t, true);
 }
 
+void emit_argument_on_stack(struct compiler *c, u32 n)
+{
+	emit_stack_word(c, (s32)(8 * (n + WORDS_BEFORE)));
+}
+
 void emit_argument_number(struct compiler *c, struct trace_expr *e, const struct place *to)
 {
 	u32 n = (u32)e->number;
@@ -233,7 +238,7 @@ void emit_argument_number(struct compiler *c, struct trace_expr *e, const struct
 
 		while (on_stack && register_argument(on_stack - 1) < 0)
 			on_stack--;
-		emit_stack_word(c, (s32)(8 * (n - on_stack + WORDS_BEFORE)));
+		emit_argument_on_stack(c, n - on_stack);
 	}
 }
 
@@ -241,7 +246,7 @@ void emit_stack_argument(struct compiler *c, struct trace_expr *e, const struct 
 {
 	u32 n = trace_calls[e->symbol].number;
 
-	emit_stack_word(c, (s32)(8 * (n + WORDS_BEFORE)));
+	emit_argument_on_stack(c, n);
 }
 
 void emit_retval(struct compiler *c, struct trace_expr *e, const struct place *to)
@@ -254,6 +259,8 @@ void emit_retval(struct compiler *c, struct trace_expr *e, const struct place *t
 		return;
 	}
 	emit_register(c, register_return());
+	if (e->type.kind == TRACE_INT)
+		asm_extend(&c->code, R0, e->type.bytes, e->type.is_signed);
 }
 
 static const char *function_name(const struct trace_point *p)

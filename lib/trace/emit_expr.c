@@ -3,9 +3,11 @@
  * Expressions. A number is left in R0; other values are written to memory. Temporary room is given
  * back as soon as the number is in R0.
  */
+#include <dwarf.h>
 #include <string.h>
 
 #include "trace/compile.h"
+#include "trace/signature.h"
 
 /* ---- reading memory ---- */
 
@@ -91,8 +93,27 @@ static void emit_context_word(struct compiler *c, const struct trace_type *type,
 		asm_extend(&c->code, R0, type->bytes, type->is_signed);
 }
 
+static void emit_parameter(struct compiler *c, struct trace_expr *e)
+{
+	const struct signature *s = c->facts.signature;
+	struct trace_parameter_place p = trace_parameter_place(s, c->target->machine, e->symbol);
+	bool is_go = s->language == DW_LANG_Go;
+
+	if (p.kind == TRACE_PLACE_REGISTER)
+		emit_register(c, is_go ? register_offset(trace_go_register(c->target->machine, p.n))
+				       : register_argument(p.n));
+	else
+		emit_argument_on_stack(c, p.n);
+	if (e->type.kind == TRACE_INT)
+		asm_extend(&c->code, R0, e->type.bytes, e->type.is_signed);
+}
+
 void emit_argument(struct compiler *c, struct trace_expr *e, const struct place *to)
 {
+	if (c->facts.signature) {
+		emit_parameter(c, e);
+		return;
+	}
 	if (c->facts.context == TRACE_CONTEXT_TRACEPOINT) {
 		emit_record_field(c, e, to);
 		c->uses_point = true;

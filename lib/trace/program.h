@@ -126,6 +126,8 @@ struct trace_code {
 struct trace_program {
 	struct arena arena;
 	struct arena types; /* fields of tuples */
+	struct btf
+		*btf; /* owned: types of values; split from the target's, which must outlive it */
 	vec(struct trace_map) maps;
 	vec(struct trace_format) formats;
 	vec(struct trace_print) prints;
@@ -142,6 +144,8 @@ struct trace_program {
 };
 
 /* ---- what the compiler asks ---- */
+
+struct signature;
 
 /* The fields of a tracepoint's record, as tracefs lists them. */
 struct trace_field {
@@ -176,6 +180,7 @@ struct trace_target {
 	bool has_cookie;	  /* bpf_get_attach_cookie() */
 	bool has_func_ip;	  /* bpf_get_func_ip() in kprobes */
 	bool has_lookup_percpu;	  /* bpf_map_lookup_percpu_elem() */
+	u16 machine;		  /* EM_X86_64 or EM_AARCH64 */
 	bool is_in_pid_namespace; /* the caller's PID namespace is not the initial one */
 	bool has_small_keys;	  /* keys of maps have at most 512 bytes: before Linux 5.16 or so */
 	u64 code_page;
@@ -186,7 +191,12 @@ struct trace_target {
 		      struct trace_field **ret, u32 *ret_n, struct diag *d);
 	int (*usdt)(void *arg, const struct trace_point *p, struct arena *a,
 		    struct trace_usdt_argument **ret, u32 *ret_n, struct diag *d);
-	/* Arguments of a function of a program by DWARF: type and register, likewise. */
+	/*
+	 * The parameters of the function at a uprobe or uretprobe, by DWARF. Borrowed as long as
+	 * the target is. -ENOENT: the diag says why they are not known.
+	 */
+	int (*signature)(void *arg, const struct trace_point *p, const struct signature **ret,
+			 struct diag *d);
 	int (*symbol)(void *arg, const char *name, u64 *ret);			     /* kaddr() */
 	int (*user_symbol)(void *arg, const char *path, const char *name, u64 *ret); /* uaddr() */
 	int (*cgroup)(void *arg, const char *path, u64 *ret); /* cgroupid() */

@@ -20,12 +20,6 @@ int trace_types_init(struct trace_types *t, const struct btf *kernel, struct are
 	return t->all ? 0 : -ENOMEM;
 }
 
-void trace_types_deinit(struct trace_types *t)
-{
-	btf__free(t->all);
-	t->all = NULL;
-}
-
 u32 trace_btf_plain(const struct trace_types *t, u32 id)
 {
 	for (u32 i = 0; id && i < 32; i++) {

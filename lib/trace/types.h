@@ -15,7 +15,7 @@ struct btf;
 
 struct trace_types {
 	const struct btf *kernel; /* borrowed; NULL: none */
-	struct btf *all;	  /* owned: `kernel` and what the script defines */
+	struct btf *all;	  /* owned by the program: `kernel` and what the script defines */
 	struct arena *arena;	  /* borrowed: nested types are in it */
 	u32 max_string;		  /* bytes of str() */
 };
@@ -28,7 +28,6 @@ struct trace_place_in {
 };
 
 int trace_types_init(struct trace_types *t, const struct btf *kernel, struct arena *a);
-void trace_types_deinit(struct trace_types *t);
 /* Adds the structs of a script. -EINVAL with a diag that has line and column. */
 int trace_types_define(struct trace_types *t, const struct trace_script *s, struct diag *d);
 
