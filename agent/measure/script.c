@@ -7,6 +7,8 @@
  * beginning of a call that was left by longjmp() or an exception is overwritten by the next call at
  * its place, so that no return finds the beginning of another call.
  *
+ * Of slow calls, some each second are told, and each that is longer than all before.
+ *
  * The predicate of the return measures, so that only slow calls come to the action, which may walk
  * the stack. Its printf() names each value: who takes them reads names from the format.
  */
@@ -27,13 +29,25 @@
 #define FRAME_AT_RETURN "reg(\"sp\")"
 #endif
 
+/*
+ * Goroutines move between threads, and their stacks move; what is kept is the distance from the top
+ * of the stack, the second word of runtime.g. Returns are probed before the return address is taken
+ * from the stack.
+ */
+#if defined(__x86_64__)
+#define GO_G "reg(\"r14\")"
+#else
+#define GO_G "reg(\"r28\")"
+#endif
+#define GO_KEY "pid, " GO_G ", *(uint64 *)(" GO_G " + 8) - reg(\"sp\")"
+
 /* The words of the script that depend on the function. */
 struct words {
-	const char *begin, *end; /* kinds of probes */
-	const char *frame, *frame_at_return;
-	struct str point;     /* what follows them */
-	struct str arguments; /* a list of values, each with ", " before it */
-	struct str names;     /* " x=%s" for each */
+	const char *begin, *end;	 /* kinds of probes */
+	const char *key, *key_at_return; /* of a call */
+	struct str point;		 /* what follows them */
+	struct str arguments;		 /* a list of values, each with ", " before it */
+	struct str names;		 /* " x=%s" for each */
 	u32 n;
 	char result[TRACER_PARAMETER_BYTES]; /* "": it has none that is known */
 };
@@ -74,18 +88,18 @@ static void put_begin(const struct words *w, struct str *out)
 	str_printf(out,
 		   "%s:%s {\n"
 		   "\t@calls = count();\n"
-		   "\t@begun[tid, %s] = (nsecs(monotonic)%s);\n"
+		   "\t@begun[%s] = (nsecs(monotonic)%s);\n"
 		   "}\n",
-		   w->begin, str_get(&w->point), w->frame, str_get(&w->arguments));
+		   w->begin, str_get(&w->point), w->key, str_get(&w->arguments));
 }
 
 static void put_predicate(const struct measure_options *o, const struct words *w, struct str *out)
 {
-	const char *frame = w->frame_at_return;
+	const char *key = w->key_at_return;
 
 	str_printf(out,
 		   "%s:%s /{\n"
-		   "\t$begun = (int64)@begun[tid, %s].0;\n"
+		   "\t$begun = (int64)@begun[%s].0;\n"
 		   "\t$ns = (int64)nsecs(monotonic) - $begun;\n"
 		   "\t$slow = $begun && $ns >= %llu;\n"
 		   "\tif ($begun) {\n"
@@ -93,32 +107,33 @@ static void put_predicate(const struct measure_options *o, const struct words *w
 		   "\t\t@time = stats($ns);\n"
 		   "\t\t@longest = max($ns);\n"
 		   "\t}\n",
-		   w->end, str_get(&w->point), frame, o->slow_ns, MEASURE_HIST_BITS);
+		   w->end, str_get(&w->point), key, o->slow_ns, MEASURE_HIST_BITS);
 	str_printf(out,
 		   "\tif ($slow) {\n"
 		   "\t\t@slow = count();\n"
-		   "\t\t@ended[tid, %s] = $begun + $ns;\n"
+		   "\t\t@ended[%s] = $begun + $ns;\n"
 		   "\t} else {\n"
-		   "\t\tdelete(@begun, (tid, %s));\n"
+		   "\t\tdelete(@begun, (%s));\n"
 		   "\t}\n"
-		   "\t$slow && @told++ < %u\n"
+		   "\t$longest = $ns > (int64)@longest_told;\n"
+		   "\tif ($slow && $longest) { @longest_told = $ns; }\n"
+		   "\t$slow && ($longest || @told++ < %u)\n"
 		   "}/",
-		   frame, frame,
-		   o->calls_per_second ? o->calls_per_second : DEFAULT_CALLS_PER_SECOND);
+		   key, key, o->calls_per_second ? o->calls_per_second : DEFAULT_CALLS_PER_SECOND);
 }
 
 static void put_slow(const struct measure_options *o, const struct words *w, struct str *out)
 {
-	const char *frame = w->frame_at_return;
+	const char *key = w->key_at_return;
 
 	str_printf(out,
 		   " {\n"
-		   "\t$call = @begun[tid, %s];\n"
-		   "\t$end = (int64)@ended[tid, %s];\n"
-		   "\tdelete(@begun, (tid, %s));\n"
-		   "\tdelete(@ended, (tid, %s));\n"
+		   "\t$call = @begun[%s];\n"
+		   "\t$end = (int64)@ended[%s];\n"
+		   "\tdelete(@begun, (%s));\n"
+		   "\tdelete(@ended, (%s));\n"
 		   "\tprintf(\"end=%%lld ns=%%lld pid=%%d tid=%%d comm=%%s trace=%%s span=%%s%s",
-		   frame, frame, frame, frame, str_get(&w->names));
+		   key, key, key, key, str_get(&w->names));
 	str_printf(out,
 		   "%s%s\\n\",\n\t\t$end, $end - (int64)$call.0, pid, tid, comm, traceid, "
 		   "spanid",
@@ -146,9 +161,11 @@ static int put_words(const struct measure_options *o, struct words *w, struct di
 		return r;
 	w->begin = o->path ? "uprobe" : known.is_known ? "fentry" : "kprobe";
 	w->end = o->path ? "uretprobe" : known.is_known ? "fexit" : "kretprobe";
+	w->key = known.is_go ? GO_KEY : "tid, reg(\"sp\")";
+	w->key_at_return = known.is_go ? GO_KEY : "tid, " FRAME_AT_RETURN;
 	/* The context of fentry and fexit is in one frame of the kernel's stack. */
-	w->frame = !o->path && known.is_known ? "(uint64)ctx" : "reg(\"sp\")";
-	w->frame_at_return = !o->path && known.is_known ? w->frame : FRAME_AT_RETURN;
+	if (!o->path && known.is_known)
+		w->key = w->key_at_return = "tid, (uint64)ctx";
 	if (o->path) {
 		put_quoted(&w->point, o->path);
 		str_putc(&w->point, ':');

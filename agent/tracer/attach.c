@@ -37,7 +37,8 @@ static bool has_provider(const struct trace_compiled *c, const char *name)
 
 static bool is_return(const struct trace_compiled *c)
 {
-	return has_provider(c, "kretprobe") || has_provider(c, "uretprobe");
+	return has_provider(c, "kretprobe") ||
+	       (has_provider(c, "uretprobe") && !c->point->is_return_insn);
 }
 
 static int keep(struct attaching *t, int fd)

@@ -11,6 +11,9 @@
 #include "base/cleanup.h"
 #include "trace/signature.h"
 
+/* str() counts the NUL that the text does not have. */
+#define GO_TEXT "str(reg(\"%s\"), reg(\"%s\") + 1)"
+
 /* A name that may stand behind "args.". */
 static bool is_plain(const char *name)
 {
@@ -41,24 +44,29 @@ static void add_go_string(struct tracer_description *d, u16 machine, const char 
 	struct tracer_parameter *p = &d->parameters[d->n++];
 
 	snprintf(p->name, sizeof(p->name), "%s", name);
-	snprintf(p->expression, sizeof(p->expression), "str(reg(\"%s\"), reg(\"%s\"))",
-		 trace_go_register(machine, first), trace_go_register(machine, first + 1));
+	snprintf(p->expression, sizeof(p->expression), GO_TEXT, trace_go_register(machine, first),
+		 trace_go_register(machine, first + 1));
 }
 
-static void describe_result(const struct signature *s, struct tracer_description *d)
+static bool is_go_string(const struct signature_type *t)
 {
-	switch (s->types.data[s->result].kind) {
-	case SIGNATURE_INT:
-	case SIGNATURE_CHAR:
-	case SIGNATURE_BOOL:
-	case SIGNATURE_ENUM:
-	case SIGNATURE_POINTER:
-		snprintf(d->result, sizeof(d->result), "%s",
-			 is_text(s, s->result) ? "str(retval)" : "retval");
-		break;
-	default:
-		break;
+	return t->kind == SIGNATURE_RECORD && strcmp(t->name, "string") == 0 && t->bytes == 16;
+}
+
+static void describe_result(const struct signature *s, u16 machine, bool is_go,
+			    struct tracer_description *d)
+{
+	const struct signature_type *t = &s->types.data[s->result];
+	const char *what = "";
+
+	if (is_go && is_go_string(t)) {
+		snprintf(d->result, sizeof(d->result), GO_TEXT, trace_go_register(machine, 0),
+			 trace_go_register(machine, 1));
+		return;
 	}
+	if (t->kind >= SIGNATURE_INT && t->kind <= SIGNATURE_POINTER && t->kind != SIGNATURE_FLOAT)
+		what = !is_go && is_text(s, s->result) ? "str(retval)" : "retval";
+	snprintf(d->result, sizeof(d->result), "%s", what);
 }
 
 static void describe_signature(const struct signature *s, u16 machine, bool is_go,
@@ -75,8 +83,7 @@ static void describe_signature(const struct signature *s, u16 machine, bool is_g
 		else
 			add(d, p->name, !is_go && is_text(s, p->type));
 	}
-	if (!is_go)
-		describe_result(s, d);
+	describe_result(s, machine, is_go, d);
 	d->is_known = true;
 }
 

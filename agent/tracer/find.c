@@ -23,6 +23,7 @@ struct finding {
 	struct diag *d;
 	vec(char *) files;	 /* owned: mapped by the process, as culprit opens them */
 	vec(const char *) names; /* owned texts: of all functions, to find the closest */
+	bool is_library;	 /* libraries are searched now */
 	struct tracer_function_place *to;
 };
 
@@ -103,7 +104,8 @@ static int find_in_file(struct finding *f, const char *path, const char *name)
 		r = found(f, path, name);
 	else if (r == 0)
 		r = find_demangled(f, file, name);
-	if (r == -ENOENT && keep_names(f, file) < 0)
+	/* Those of libraries are too many. */
+	if (r == -ENOENT && !f->is_library && keep_names(f, file) < 0)
 		r = -ENOMEM;
 	tracer_file_destroy(file);
 	return r;
@@ -153,6 +155,7 @@ static int find_in_libraries(struct finding *f, const char *name)
 		if (strstr(f->files.data[i], "/ld-linux") || is_culprit(f, f->files.data[i]))
 			continue;
 		f->to = &place;
+		f->is_library = true;
 		r = find_in_file(f, f->files.data[i], name);
 		f->to = to;
 		if (r != 0)

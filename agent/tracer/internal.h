@@ -63,6 +63,15 @@ int tracer_file_offset(const struct tracer_file *f, u64 svma, u64 *ret_foff);
 int tracer_file_check(const struct tracer_file *f, const struct tracer_function *fn, u64 svma,
 		      struct diag *reterr_diag);
 
+/* ---- functions of Go (gofunction.c) ---- */
+
+typedef vec(u64) tracer_addresses;
+/* Appends the svmas of the instructions at which a function returns. -ENOTSUP: not all are known. */
+int tracer_go_returns(const struct tracer_file *f, const struct tracer_function *fn,
+		      tracer_addresses *ret, struct diag *reterr_diag);
+/* The svma at which a call begins once, with its arguments in their places. */
+u64 tracer_go_entry(const struct tracer_file *f, const struct tracer_function *fn);
+
 /* ---- parameters (signatures.c) ---- */
 
 /* Of the function that begins at svma. Borrowed from the file. -ENOENT: the diag says why. */

@@ -211,6 +211,53 @@ static int no_function(const struct tracer_file *file, const char *name, struct 
 			n ? "; there are " : ": it has no symbols", str_get(&like));
 }
 
+/* The points of a Go function's returns. Of a glob, functions that cannot be probed are left out. */
+static int add_go_returns(struct tracer_found *f, const struct tracer_file *file,
+			  const struct trace_point *p, struct diag *d)
+{
+	const struct tracer_function *fn = tracer_file_function(file, p->parts[1]);
+	tracer_addresses returns = {};
+	char where[4096 + 32];
+	int r = fn ? tracer_go_returns(file, fn, &returns, d)
+		   : diag_set(d, -ENOTSUP,
+			      "returns of Go are probed by the function's name alone: Go moves "
+			      "stacks, so that another probe of returns would crash the program");
+
+	for (size_t i = 0; i < returns.n && r == 0; i++) {
+		const char *parts[] = {file->path, where};
+
+		snprintf(where, sizeof(where), "%s+%llu", p->parts[1], returns.data[i] - fn->svma);
+		r = tracer_found_add(f, d, parts, 2);
+		if (r < 0)
+			break;
+		f->points.data[f->points.n - 1].text = p->text;
+		f->points.data[f->points.n - 1].is_return_insn = true;
+	}
+	vec_deinit(&returns);
+	return r;
+}
+
+/* Replaces the points from `first` on by those of their returns. */
+static int split_returns(struct tracer_found *f, const struct tracer_file *file, size_t first,
+			 struct diag *d)
+{
+	bool is_glob = tracer_is_glob(f->like->parts[f->like->n_parts - 1]);
+	vec(struct trace_point) whole = {};
+	int r = vec_reserve(&whole, f->points.n - first + 1);
+
+	for (size_t i = first; i < f->points.n && r == 0; i++)
+		r = vec_push(&whole, f->points.data[i]);
+	f->points.n = first;
+	vec_foreach (&whole, p) {
+		if (r == 0)
+			r = add_go_returns(f, file, p, d);
+		if (r == -ENOTSUP && is_glob)
+			r = 0;
+	}
+	vec_deinit(&whole);
+	return r;
+}
+
 static int expand_in_file(struct tracer_machine *m, struct tracer_found *f, const char *path,
 			  struct diag *d)
 {
@@ -224,11 +271,6 @@ static int expand_in_file(struct tracer_machine *m, struct tracer_found *f, cons
 
 	if (r < 0)
 		return r;
-	if (returns && file->is_go)
-		return diag_set(d, -ENOTSUP,
-				"%s is a Go program: Go moves stacks, so that a probe of returns "
-				"would crash it",
-				path);
 	r = tracer_file_functions(file, d);
 	if (r < 0)
 		return r;
@@ -244,7 +286,7 @@ static int expand_in_file(struct tracer_machine *m, struct tracer_found *f, cons
 		r = add_matching(f, file, name, true, d);
 	if (r == 0 && f->points.n == before && !tracer_is_glob(name))
 		return no_function(file, name, d);
-	return r;
+	return r == 0 && returns && file->is_go ? split_returns(f, file, before, d) : r;
 }
 
 /* ---- USDT ---- */
@@ -476,7 +518,7 @@ static int function_place(struct tracer_file *f, const char *text, u64 *ret, str
 			return no_function(f, name, d);
 		if (plus && str_to_u64(plus + 1, 0, &offset) < 0)
 			return diag_set(d, -EINVAL, "'%s' is not an offset", plus + 1);
-		svma = fn->svma + offset;
+		svma = f->is_go && !plus ? tracer_go_entry(f, fn) : fn->svma + offset;
 	}
 	r = tracer_file_check(f, fn, svma, d);
 	if (r == 0 && tracer_file_offset(f, svma, ret) < 0)
@@ -487,10 +529,13 @@ static int function_place(struct tracer_file *f, const char *text, u64 *ret, str
 const struct tracer_function *tracer_point_function(struct tracer_file *f,
 						    const struct trace_point *p)
 {
-	const char *name = p->parts[1];
 	const struct tracer_function *fn;
+	char name[4096];
 	u64 svma;
 
+	snprintf(name, sizeof(name), "%s", p->parts[1]);
+	if (p->is_return_insn)
+		*strchrnul(name, '+') = '\0';
 	if (name[0] < '0' || name[0] > '9')
 		return tracer_file_function(f, name);
 	if (str_to_u64(name, 0, &svma) < 0)

@@ -136,7 +136,7 @@ void tracer_function_place_deinit(struct tracer_function_place *p);
 
 #define TRACER_MAX_PARAMETERS 6
 #define TRACER_PARAMETER_BYTES 64
-/* What is known of a function's arguments by DWARF or BTF; those that cannot be read are left out. */
+/* What is known of a function's arguments by DWARF or BTF, without those that cannot be read. */
 struct tracer_description {
 	bool is_known;
 	bool is_go;

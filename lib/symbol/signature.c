@@ -340,6 +340,12 @@ static int read_function(struct reader *r, struct dw_unit *u, const struct dw_di
 	r->s->result = SIGNATURE_UNKNOWN;
 	if (e == 0 && at)
 		e = type_of(r, at, &typed, &r->s->result);
+	/* Go: the first one, which is in the first register. */
+	for (size_t i = 0; u->language == DW_LANG_Go && i < r->s->parameters.n; i++)
+		if (r->s->parameters.data[i].is_result) {
+			r->s->result = r->s->parameters.data[i].type;
+			break;
+		}
 	return e;
 }
 

@@ -236,6 +236,7 @@ struct trace_point {
 	const char *provider;
 	const char *parts[TRACE_POINT_PARTS]; /* after the provider */
 	u32 n_parts;
+	bool is_return_insn; /* uretprobe at an instruction that returns: FUNCTION+OFFSET */
 };
 
 /* Attach points with one action. */

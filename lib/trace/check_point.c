@@ -229,7 +229,7 @@ static void check_parameter(struct compiler *c, struct trace_expr *e)
 		if (place.is_go_string)
 			compile_fail(
 				c, e->at,
-				"\"%s\" is a string of Go: write str(reg(\"%s\"), reg(\"%s\"))",
+				"\"%s\" is a string of Go: write str(reg(\"%s\"), reg(\"%s\") + 1)",
 				p->name, trace_go_register(c->target->machine, place.n),
 				trace_go_register(c->target->machine, place.n + 1));
 		else if (place.kind == TRACE_PLACE_NONE)

@@ -366,6 +366,12 @@ static void emit_owner(struct compiler *c)
 	asm_alu_imm(&c->code, BPF_ADD, R0, (s32)c->facts.type);
 }
 
+/* At a uretprobe the function has returned; at an instruction that returns it has not. */
+static bool is_after_call(const struct compiler *c)
+{
+	return c->facts.is_return && c->facts.is_user && !c->point->is_return_insn;
+}
+
 /* The end of the first half: takes an entry of TRACE_MAP_STACKS, and jumps to the walk. */
 static void emit_enter_walk(struct compiler *c, u32 code)
 {
@@ -380,9 +386,8 @@ static void emit_enter_walk(struct compiler *c, u32 code)
 	asm_store_imm(a, BPF_DW, R8, offsetof(struct trace_stacks, kernel), 0);
 	asm_store_imm(a, BPF_DW, R8, offsetof(struct trace_stacks, user), 0);
 	asm_store_imm(a, BPF_W, R8, offsetof(struct trace_stacks, next), 1 + (s32)code);
-	asm_store_imm(
-		a, BPF_W, R8, offsetof(struct trace_stacks, wants),
-		(s32)(c->wants | (c->facts.is_return && c->facts.is_user ? TRACE_AFTER_CALL : 0)));
+	asm_store_imm(a, BPF_W, R8, offsetof(struct trace_stacks, wants),
+		      (s32)(c->wants | (is_after_call(c) ? TRACE_AFTER_CALL : 0)));
 	asm_mov(a, R1, R6);
 	asm_map(a, R2, TRACE_MAP_ENTER);
 	asm_mov_imm(a, R3, 0);
