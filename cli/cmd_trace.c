@@ -36,7 +36,8 @@
 
 struct trace_arguments {
 	const char *program, *command, *format, *output, *buffering, *include_dir, *include, *graph;
-	const char *slower_than, *binary;
+	const char *binary;
+	double slower_s;
 	u64 pid, seconds;
 	bool list, quiet, verbose, no_warnings, unsafe, usdt_activation, stacks, show_script;
 };
@@ -56,19 +57,17 @@ static const struct option trace_options[] = {
 	OPTION_STRING("graph", 0, "FUNCTION", A, graph,
 		      "show what a function of the kernel calls, and for how long, as a tree or,\n"
 		      "with -o FILE.svg, as a flame graph; needs no program"),
-	OPTION_U64("duration", 'd', "SECONDS", A, seconds, 1, 86400 * 365,
-		   "of --graph: trace for this long; default: until Ctrl-C"),
+	OPTION_SECONDS("duration", 'd', A, seconds, 1, 86400 * 365,
+		       "of --graph and of a FUNCTION: end after so long; default: at Ctrl-C"),
 	OPTION_FLAG("list", 'l', A, list,
 		    "list probes, those that the operand stands for (a glob); with -v also their\n"
 		    "arguments"),
-	OPTION_STRING("slower-than", 0, "TIME", A, slower_than,
-		      "of a FUNCTION: tell calls that take at least this long, as 10ms; without\n"
-		      "it, some of all"),
+	OPTION_TIME("slower-than", 0, A, slower_s, 1e-9, 86400,
+		    "of a FUNCTION: tell calls that take at least this long, as 10ms; without\n"
+		    "it, some of all"),
 	OPTION_FLAG("stacks", 0, A, stacks, "of a FUNCTION: show the stacks of slow calls"),
 	OPTION_STRING("binary", 0, "PATH", A, binary,
 		      "where FUNCTION is: a program, a library, or kernel"),
-	OPTION_U64("duration", 'd', "SECONDS", A, seconds, 1, 86400 * 365,
-		   "end the measurement of a FUNCTION after so long"),
 	OPTION_FLAG("show-script", 0, A, show_script, "print the script that measures FUNCTION"),
 	OPTION_FLAG("quiet", 'q', A, quiet, "print nothing but what the program prints"),
 	OPTION_FLAG("verbose", 'v', A, verbose,
@@ -347,6 +346,7 @@ static int measure_function(struct trace *t, const char *program)
 			      .program = program,
 			      .pid = t->command ? command_pid(t->command) : (u32)t->args.pid,
 			      .seconds = t->args.seconds,
+			      .slow_ns = (u64)(t->args.slower_s * 1e9),
 			      .stacks = t->args.stacks,
 			      .json = is_json(t),
 			      .quiet = t->args.quiet,
@@ -359,8 +359,6 @@ static int measure_function(struct trace *t, const char *program)
 			      .arg = t};
 	struct diag d = {};
 
-	if (t->args.slower_than && trace_number(t->args.slower_than, &m.slow_ns) < 0)
-		return cli_error(2, "'%s' is not a time, such as 10ms or 1s", t->args.slower_than);
 	if (t->command && command_wait(t->command, &d) < 0)
 		return cli_error(1, "%s", d.text);
 	return measuring_run(&m);
