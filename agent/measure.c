@@ -187,15 +187,22 @@ static bool is_off(const struct measure *m)
 	return m->off_since_ns != 0;
 }
 
+/*
+ * Calls that had begun when probes were detached are forgotten: their returns may have been missed,
+ * and the return of a later call with the same key would be taken for theirs.
+ */
 static void go_on(struct measure *m, u64 now)
 {
+	struct tracer_session *s = tracing_session(m->tracing);
 	struct diag ignored = {};
 
+	if (tracer_session_clear(s, "begun") < 0)
+		return;
 	m->paused_ns += now - m->off_since_ns;
 	m->off_since_ns = 0;
 	m->window_ns = now;
 	m->window_calls = m->counts.calls;
-	if (tracer_session_resume(tracing_session(m->tracing), &ignored) < 0)
+	if (tracer_session_resume(s, &ignored) < 0)
 		m->off_since_ns = now;
 }
 

@@ -83,6 +83,7 @@ static void put_plain_arguments(struct words *w)
 	snprintf(w->result, sizeof(w->result), "(uint8 *)retval");
 }
 
+/* A tuple has at least two values. */
 static void put_begin(const struct words *w, struct str *out)
 {
 	str_printf(out,
@@ -90,7 +91,7 @@ static void put_begin(const struct words *w, struct str *out)
 		   "\t@calls = count();\n"
 		   "\t@begun[%s] = (nsecs(monotonic)%s);\n"
 		   "}\n",
-		   w->begin, str_get(&w->point), w->key, str_get(&w->arguments));
+		   w->begin, str_get(&w->point), w->key, w->n ? str_get(&w->arguments) : ", 0");
 }
 
 static void put_predicate(const struct measure_options *o, const struct words *w, struct str *out)

@@ -191,25 +191,38 @@ int tracer_session_profile(struct tracer_session *s, struct profile **ret, struc
 	return r < 0 ? diag_set(reterr_diag, r, "cannot read the map: %s", strerror(-r)) : 0;
 }
 
+static int map_of(const struct tracer_session *s, const char *name)
+{
+	for (u32 i = 0; i < s->program->maps.n; i++)
+		if (str_same(s->program->maps.data[i].name, name))
+			return (int)i;
+	return -ENOENT;
+}
+
 int tracer_session_read(struct tracer_session *s, const char *map, u64 *ret, u32 n)
 {
 	struct tracer_entries e = {};
-	int r;
+	int i = map_of(s, map), r;
+	const struct trace_map *m = i < 0 ? NULL : &s->program->maps.data[i];
 
-	for (u32 i = 0; i < s->program->maps.n; i++) {
-		const struct trace_map *m = &s->program->maps.data[i];
+	if (!m || !m->is_scalar)
+		return -ENOENT;
+	r = tracer_entries_read(s->loaded.own.data[i], m, s->printer.cpus, &e);
+	if (r == 0)
+		r = trace_map_words(&s->printer, (u32)i,
+				    &(struct trace_entries){e.keys.data, e.values.data, e.n}, ret,
+				    n);
+	tracer_entries_deinit(&e);
+	return r;
+}
 
-		if (!m->is_scalar || !str_same(m->name, map))
-			continue;
-		r = tracer_entries_read(s->loaded.own.data[i], m, s->printer.cpus, &e);
-		if (r == 0)
-			r = trace_map_words(
-				&s->printer, i,
-				&(struct trace_entries){e.keys.data, e.values.data, e.n}, ret, n);
-		tracer_entries_deinit(&e);
-		return r;
-	}
-	return -ENOENT;
+int tracer_session_clear(struct tracer_session *s, const char *map)
+{
+	int i = map_of(s, map);
+
+	return i < 0 ? i
+		     : tracer_map_clear(s->loaded.own.data[i], &s->program->maps.data[i],
+					s->printer.cpus);
 }
 
 void tracer_session_text(const struct tracer_session *s, const struct trace_type *t,

@@ -86,6 +86,8 @@ int tracer_session_end(struct tracer_session *s);
  * has them; zeros if nothing was entered yet. -ENOENT: the script has no such map.
  */
 int tracer_session_read(struct tracer_session *s, const char *map, u64 *ret, u32 n);
+/* As the script's clear(@map). -ENOENT: the script has no such map. */
+int tracer_session_clear(struct tracer_session *s, const char *map);
 /* Appends a value that `take` was given, as printf("%s") does. */
 void tracer_session_text(const struct tracer_session *s, const struct trace_type *t,
 			 const u8 *value, struct str *out);

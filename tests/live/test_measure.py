@@ -217,7 +217,7 @@ def test_methods_of_cxx(culprit, measure, tmp_path):
     for call in m["slowest"]:
         assert int(call["result"]) == 3 + int(arguments(call)["n"]) + 1
     # The result is in memory that a hidden argument before `this` points to.
-    assert printed(culprit, path, 'uprobe:PATH:"shop::cart::name"', "%d %d", "args.this->id", "args.n") == "3 7"
+    assert printed(culprit, path, 'uprobe:PATH:_ZN4shop4cart4nameB5cxx11Ei', "%d %d", "args.this->id", "args.n") == "3 7"
 
 
 # ---- finding ----
@@ -227,7 +227,7 @@ def test_methods_of_cxx(culprit, measure, tmp_path):
     (["nap"], "the kernel has no function 'nap'; for one of a program add -p PID"),
     (["libc:mallok", "-c", "PATH"], "there is no function 'mallok' in libc"),
     (["nosuchlib:f", "-c", "PATH"], "there is no program and no library 'nosuchlib'"),
-    (["nap", "-c", "PATH", "--slower-than", "soon"], "'soon' is not a time"),
+    (["nap", "-c", "PATH", "--slower-than", "soon"], "--slower-than takes seconds"),
     (["nap", "more", "-c", "PATH"], "a function has no parameters"),
 ])
 def test_errors_say_what_to_do(culprit, optimized, arguments, what):
@@ -240,14 +240,13 @@ def test_script_can_be_shown_and_run(culprit, optimized, tmp_path):
     shown = run(culprit, "nap", "-c", f"{optimized} 0", "--slower-than", "50ms", "--show-script")
     script = tmp_path / "x.bt"
     script.write_text(shown.stdout)
-    done = run(culprit, script, "-c", f"{optimized} 0")
+    done = run(culprit, "-c", f"{optimized} 0", script)
     assert done.stdout.count("ms=60 why=a text result=54") == THREADS, done.stdout + done.stderr
 
 
 # ---- places that would damage a program ----
 
 @pytest.mark.parametrize("point,why", [
-    ("nap+1", "no instruction begins at nap+1"),
     ("nap+100000", "the probe is behind it"),
     ("text", "has no function 'text'"),
     ("0x10", "is in no function"),
@@ -255,6 +254,15 @@ def test_script_can_be_shown_and_run(culprit, optimized, tmp_path):
 def test_probes_beside_instructions_are_refused(culprit, optimized, point, why):
     done = run(culprit, "-e", f"uprobe:{optimized}:{point} {{ @ = count(); }}")
     assert done.returncode == 1 and why in done.stderr, done.stderr
+
+
+def test_probes_within_an_instruction_are_refused(culprit, optimized):
+    shown = subprocess.run(["objdump", "-d", "--no-show-raw-insn", "--disassemble=nap", optimized], capture_output=True,
+                           text=True, check=True).stdout
+    begins = [int(a, 16) for a in re.findall(r"^ +([0-9a-f]+):", shown, re.M)]
+    within = next(a + 1 - begins[0] for a in begins[:-1] if a + 1 not in begins)
+    done = run(culprit, "-e", f"uprobe:{optimized}:nap+{within} {{ @ = count(); }}")
+    assert done.returncode == 1 and f"no instruction begins at nap+{within}" in done.stderr, done.stderr
 
 
 # ---- Go ----
