@@ -294,10 +294,21 @@ void emit_func(struct compiler *c, struct trace_expr *e, const struct place *to)
 	asm_mov_imm(&c->code, R0, (s64)at);
 }
 
+/* The returns of a function are one point. */
+static size_t point_number(const struct compiler *c)
+{
+	size_t n = c->program->probes.n;
+
+	for (size_t i = c->probe_base; c->point->is_return_insn && i < n; i++)
+		if (str_same(c->program->probes.data[i].name, c->point->text))
+			return i;
+	return n;
+}
+
 void emit_probe(struct compiler *c, struct trace_expr *e, const struct place *to)
 {
 	c->uses_point = true;
-	asm_mov_imm(&c->code, R0, (s64)c->program->probes.n);
+	asm_mov_imm(&c->code, R0, (s64)point_number(c));
 }
 
 void emit_reg(struct compiler *c, struct trace_expr *e, const struct place *to)

@@ -185,7 +185,10 @@ static void take_result(const struct signature *s, u16 machine, struct registers
 		r->unsure = "the type of the function's result is not known";
 	if (t->kind != SIGNATURE_RECORD || machine == EM_AARCH64)
 		return;
+	/* A large one is in memory, however it is passed. */
 	r->unsure = passing_of(t, &by_address);
+	if (shape_of(s, t).is_memory)
+		r->unsure = NULL;
 	if (by_address || shape_of(s, t).is_memory)
 		(void)take_register(r);
 	else if (shape_of(s, t).is_unsure)

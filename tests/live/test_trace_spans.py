@@ -2,6 +2,7 @@
 """A script's builtins that join events with requests and services: traceid, spanid, service, container, pod."""
 
 import collections
+import json
 import os
 import re
 import signal
@@ -92,6 +93,22 @@ def traced(program, start):
 
 def expected(i):
     return ("%02x" % i * 16, "%02x" % (0x80 + i) * 8) if i % 3 else ("", "")
+
+
+@pytest.mark.parametrize("options", [[], ["--stacks", "--slower-than", "1ns"]])
+def test_each_call_of_a_measured_function_has_its_own_span(culprit, program, options):
+    p = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert p.stdout.readline() == "started\n"
+    tool = subprocess.Popen([culprit, "trace", "work", "-f", "json", "-p", str(p.pid), *options], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+    line = tool.stderr.readline()
+    assert line.startswith("Measuring work"), line
+    p.communicate("go\n", timeout=60)
+    measured = json.loads(tool.communicate(timeout=60)[0].splitlines()[-1])
+    assert measured["calls"] == measured["returned"] == 90 and len(measured["slowest"]) == 10
+    for call in measured["slowest"]:
+        i = int(call["arguments"][0]["value"], 0)
+        assert (call.get("trace_id", ""), call.get("span_id", "")) == expected(i), call
 
 
 @pytest.mark.parametrize("stack", ["", "@[ustack] = count();"])

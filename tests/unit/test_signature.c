@@ -38,6 +38,7 @@ enum {
 	CLASS_VALUE,
 	CLASS_REFERENCE,
 	CLASS_NOT_SAID,
+	CLASS_LARGE,
 	GO_STRING,
 };
 
@@ -73,6 +74,8 @@ static struct signature_type types[] = {
 			     .name = "reference"},
 	[CLASS_NOT_SAID] =
 		{.kind = SIGNATURE_RECORD, .bytes = 16, .n = 2, .is_class = true, .name = "old"},
+	[CLASS_LARGE] =
+		{.kind = SIGNATURE_RECORD, .bytes = 32, .n = 2, .is_class = true, .name = "large"},
 	[GO_STRING] = {.kind = SIGNATURE_RECORD, .bytes = 16, .first = 6, .n = 2, .name = "string"},
 };
 static struct signature_member members[] = {
@@ -159,6 +162,7 @@ Test(signature, classes_are_passed_as_they_say)
 	CHECK(EM_X86_64, DW_LANG_C_plus_plus_14, VOID, "r0 - r2", POINTER, CLASS_REFERENCE, INT);
 	CHECK(EM_X86_64, DW_LANG_C_plus_plus_14, CLASS_REFERENCE, "r1 r2", POINTER, INT);
 	CHECK(EM_X86_64, DW_LANG_C_plus_plus_14, CLASS_VALUE, "r0 r1", POINTER, INT);
+	CHECK(EM_X86_64, DW_LANG_C_plus_plus_14, CLASS_LARGE, "r1 r2", POINTER, INT);
 }
 
 Test(signature, what_is_not_sure_has_no_place_nor_has_what_follows)
