@@ -9,7 +9,7 @@
  *
  *	f:    cmp rsp, [r14 + 16]
  *	      jbe more
- *	      push rbp              ← probed: nothing has changed since f, and it runs once in a call
+ *	      push rbp              ← probed: as at f, but once in each call
  *	      …
  *	more: call runtime.morestack
  *	      jmp f

@@ -66,7 +66,7 @@ int tracer_file_check(const struct tracer_file *f, const struct tracer_function 
 /* ---- functions of Go (gofunction.c) ---- */
 
 typedef vec(u64) tracer_addresses;
-/* Appends the svmas of the instructions at which a function returns. -ENOTSUP: not all are known. */
+/* Appends the svmas of instructions at which a function returns. -ENOTSUP: some are unknown. */
 int tracer_go_returns(const struct tracer_file *f, const struct tracer_function *fn,
 		      tracer_addresses *ret, struct diag *reterr_diag);
 /* The svma at which a call begins once, with its arguments in their places. */

@@ -211,7 +211,7 @@ static int no_function(const struct tracer_file *file, const char *name, struct 
 			n ? "; there are " : ": it has no symbols", str_get(&like));
 }
 
-/* The points of a Go function's returns. Of a glob, functions that cannot be probed are left out. */
+/* The points of the returns of a function of Go. */
 static int add_go_returns(struct tracer_found *f, const struct tracer_file *file,
 			  const struct trace_point *p, struct diag *d)
 {

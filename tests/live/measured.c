@@ -161,7 +161,7 @@ static void *rounds(void *arg)
 
 int main(int argc, char **argv)
 {
-	int n = argc > 1 ? atoi(argv[1]) : 100;
+	int n = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 100;
 	pthread_t threads[2];
 
 	for (int i = 0; i < 2; i++)
