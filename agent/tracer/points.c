@@ -274,10 +274,10 @@ static int expand_in_file(struct tracer_machine *m, struct tracer_found *f, cons
 	r = tracer_file_functions(file, d);
 	if (r < 0)
 		return r;
-	if (name[0] >= '0' && name[0] <= '9')
-		return add_function(f, file, name, d);
 	before = f->points.n;
-	if (tracer_is_glob(name))
+	if (name[0] >= '0' && name[0] <= '9')
+		r = add_function(f, file, name, d);
+	else if (tracer_is_glob(name))
 		r = add_matching(f, file, name, p->n_parts == 3, d);
 	snprintf(plain, sizeof(plain), "%.*s", (int)strcspn(name, "+"), name);
 	if (r == 0 && f->points.n == before && tracer_file_function(file, plain))

@@ -98,16 +98,19 @@ def test_calls_that_longjmp_leaves_do_not_return_and_confuse_none(measure, measu
 def test_latencies_are_those_of_the_calls(measure, measured):
     m = measure("nap", f"{measured} 0", "--slower-than", "50ms", "--stacks")
     assert m["calls"] == m["returned"] == THREADS * 5
-    assert m["slow"] == len(m["slowest"]) == THREADS
+    # On a busy machine others may be slow, too.
+    assert m["slow"] == len(m["slowest"]) >= THREADS
     assert m["total_ns"] >= THREADS * (4 * 2 + 60) * 1_000_000
-    for call in m["slowest"]:
+    naps = [c for c in m["slowest"] if arguments(c)["ms"] == "60"]
+    assert len(naps) == THREADS
+    for call in naps:
         assert 60_000_000 <= call["ns"] <= m["longest_ns"]
         assert arguments(call) == {"ms": "60", "why": '"a text"'}
         assert call["result"] == "54"
         assert call["tid"] != call["pid"] and call["comm"] == "measured"
         assert call["stack"][0]["function"] == "rounds", call["stack"]
     slow = sum(b["calls"] for b in m["histogram"] if b["from_ns"] >= 48_000_000)
-    assert slow == THREADS
+    assert slow >= THREADS
 
 
 def test_text_output_has_rows_histogram_and_calls(culprit, optimized):
@@ -186,7 +189,7 @@ def test_without_debug_information_arguments_are_registers(culprit, measure, opt
     subprocess.run(["strip", "-g", "-o", plain, optimized], check=True)
     m = measure("nap", f"{plain} 0", "--slower-than", "50ms")
     assert m["calls"] == m["returned"] == THREADS * 5
-    assert arguments(m["slowest"][0])["arg0"] == "0x3c"
+    assert [arguments(c)["arg0"] for c in m["slowest"]].count("0x3c") == THREADS
     done = run(culprit, "-e", f"uprobe:{plain}:nap {{ print(args.ms); }}")
     assert done.returncode == 1 and "has no debug information: use arg0" in done.stderr, done.stderr
 
@@ -197,7 +200,7 @@ def test_debug_information_in_a_file_of_its_own(measure, optimized, tmp_path):
     subprocess.run(["strip", "-g", "-o", plain, optimized], check=True)
     subprocess.run(["objcopy", f"--add-gnu-debuglink={tmp_path}/plain.debug", plain], check=True)
     m = measure("nap", f"{plain} 0", "--slower-than", "50ms")
-    assert arguments(m["slowest"][0])["ms"] == "60"
+    assert [arguments(c)["ms"] for c in m["slowest"]].count("60") == THREADS
 
 
 def test_methods_of_cxx(culprit, measure, tmp_path):
@@ -299,3 +302,11 @@ def test_uretprobe_of_go_is_at_its_returns(culprit, go_program):
     done = run(culprit, "-e", f'uretprobe:{go_program}:main.grow {{ @[probe] = count(); }}', "-c", go_program)
     assert done.returncode == 0, done.stderr
     assert f"@[uretprobe:{go_program}:main.grow]: {GO_CALLS}" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("where", ["main.grow+0", "main.grow+4", "ADDRESS"])
+def test_other_return_probes_of_go_are_refused(culprit, go_program, where):
+    symbols = subprocess.run(["nm", go_program], capture_output=True, text=True, check=True).stdout
+    where = where.replace("ADDRESS", "0x" + re.search(r"^(\w+) T main\.grow$", symbols, re.M)[1])
+    done = run(culprit, "-e", f"uretprobe:{go_program}:{where} {{ @ = count(); }}", timeout=30)
+    assert done.returncode == 1 and "would crash the program" in done.stderr, done.stderr
