@@ -193,7 +193,7 @@ def test_watchpoint_sees_each_write(start, traced):
     assert re.findall(r"^@: (\d+)$", out, re.M) == [str(N)]
 
 
-def test_uretprobe_of_go_is_refused(trace, tmp_path):
+def test_uretprobe_of_go_is_at_its_returns_or_refused(trace, tmp_path):
     go = tmp_path / "main.go"
     go.write_text('package main\n\nimport "fmt"\n\n//go:noinline\nfunc f(i int) int { return i + 1 }\n\n'
                   "func main() { fmt.Println(f(1)) }\n")
@@ -202,8 +202,10 @@ def test_uretprobe_of_go_is_refused(trace, tmp_path):
                        env={**os.environ, "GOFLAGS": "-mod=mod", "GOCACHE": str(tmp_path / "cache"), "HOME": str(tmp_path)})
     except (OSError, subprocess.CalledProcessError) as e:
         pytest.skip(f"no Go: {e}")
-    r = trace(f"uretprobe:{tmp_path}/main:main.f {{ @ = count(); }}")
+    r = trace(f"uretprobe:{tmp_path}/main:main.f+0 {{ @ = count(); }}")
     assert r.status == 1 and "Go moves stacks" in r.err
+    r = trace(f"uretprobe:{tmp_path}/main:main.f {{ @[retval] = count(); }}", "-c", f"{tmp_path}/main")
+    assert r.status == 0 and "@[2]: 1" in r.out, r.err
     r = trace(f"uprobe:{tmp_path}/main:main.f {{ @ = count(); }}", "-c", f"{tmp_path}/main")
     assert r.status == 0 and r.value("") == "1", r.err
 
