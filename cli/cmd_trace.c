@@ -29,6 +29,7 @@
 #include "cli/options.h"
 #include "cli/signals.h"
 #include "cli/trace_graph.h"
+#include "cli/trace_syscalls.h"
 #include "format/format.h"
 
 #define MAX_SCRIPT (4u << 20)
@@ -57,14 +58,15 @@ static const struct option trace_options[] = {
 	OPTION_STRING("graph", 0, "FUNCTION", A, graph,
 		      "show what a function of the kernel calls, and for how long, as a tree or,\n"
 		      "with -o FILE.svg, as a flame graph; needs no program"),
-	OPTION_SECONDS("duration", 'd', A, seconds, 1, 86400 * 365,
-		       "of --graph and of a FUNCTION: end after so long; default: at Ctrl-C"),
+	OPTION_SECONDS(
+		"duration", 'd', A, seconds, 1, 86400 * 365,
+		"of --graph, --syscalls and a FUNCTION: end after so long; default: at Ctrl-C"),
 	OPTION_FLAG("list", 'l', A, list,
 		    "list probes, those that the operand stands for (a glob); with -v also their\n"
 		    "arguments"),
 	OPTION_TIME("slower-than", 0, A, slower_s, 1e-9, 86400,
-		    "of a FUNCTION: tell calls that take at least this long, as 10ms; without\n"
-		    "it, some of all"),
+		    "tell calls that take at least this long, as 10ms: of a FUNCTION, which\n"
+		    "tells some of all without it, and of --syscalls"),
 	OPTION_FLAG("stacks", 0, A, stacks, "of a FUNCTION: show the stacks of slow calls"),
 	OPTION_STRING("binary", 0, "PATH", A, binary,
 		      "where FUNCTION is: a program, a library, or kernel"),
@@ -88,6 +90,7 @@ static const struct option trace_options[] = {
 
 struct trace {
 	struct trace_arguments args;
+	struct trace_syscalls_arguments syscalls;
 	const char *file;
 	const char *function; /* or NULL: a script is run */
 	struct str script;
@@ -439,15 +442,51 @@ static int graph(const struct trace_arguments *a)
 	return trace_graph(&o);
 }
 
+static int trace_system_calls(struct trace *t, char **argv)
+{
+	_cleanup_free_ char *text = t->args.command ? strdup(t->args.command) : NULL;
+	char *words[256];
+	struct trace_syscalls_target target = {
+		.pid = (u32)t->args.pid,
+		.command = argv[0] ? argv : NULL,
+		.json = is_json(t),
+		.slower_s = t->args.slower_s,
+		.seconds = t->args.seconds,
+		.quiet = t->args.no_warnings,
+		.verbose = t->args.verbose,
+		.out = t->out,
+	};
+
+	if (t->args.program)
+		return cli_error(2, "--syscalls and -e exclude each other");
+	if (t->profile)
+		return cli_error(2,
+				 "--syscalls makes no flame graph; this does: culprit trace -o %s "
+				 "-e 'tracepoint:raw_syscalls:sys_enter { @[ustack] = count(); }'",
+				 t->args.output);
+	if (t->args.command && argv[0])
+		return cli_error(2, "-c and a command exclude each other");
+	if (text && split_command(text, words, ARRAY_SIZE(words)) < 0)
+		return cli_error(2, "'%s' is not a command: a quote is open, or it is empty",
+				 t->args.command);
+	if (text)
+		target.command = words;
+	return trace_syscalls(&t->syscalls, &target);
+}
+
 static int trace(struct trace *t, char **argv)
 {
 	int e;
 
 	if (t->args.graph)
 		return graph(&t->args);
+	if (!t->syscalls.on && trace_syscalls_given(&t->syscalls))
+		return cli_error(2, "--summary, --by, --errors and --only need --syscalls");
 	e = check_arguments(t);
 	if (e || t->args.list)
 		return e ? e : list(t, argv);
+	if (t->syscalls.on)
+		return trace_system_calls(t, argv[0] && !strcmp(argv[0], "--") ? argv + 1 : argv);
 	if (t->function) {
 		t->file = t->function;
 	} else if (t->args.program) {
@@ -490,10 +529,13 @@ static int parse_behind_function(struct trace *t, const struct option_usage *usa
 int cmd_trace(int argc, char **argv)
 {
 	struct trace t = {.process = -1, .out = stdout};
-	const struct option_group groups[] = {{NULL, trace_options, &t.args}, {}};
+	const struct option_group groups[] = {{NULL, trace_options, &t.args},
+					      {"System calls", trace_syscalls_options, &t.syscalls},
+					      {}};
 	const struct option_usage usage = {
 		.command = "trace",
-		.operands = "{-e PROGRAM | FILE | FUNCTION | -l [GLOB]} [PARAMETER...]",
+		.operands = "{-e PROGRAM | FILE | FUNCTION | -l [GLOB]} [PARAMETER...] | "
+			    "--syscalls [COMMAND...]",
 		.summary =
 			"Runs a program of bpftrace's language on events of the kernel and of programs, or\n"
 			"measures a function: its calls, how long they take, and the slow ones.",
@@ -507,7 +549,8 @@ int cmd_trace(int argc, char **argv)
 	e = options_parse(&usage, argc, argv, &first);
 	if (e)
 		return e < 0 ? 2 : 0;
-	if (first < argc && !t.args.program && !t.args.list && is_function(argv[first])) {
+	if (first < argc && !t.args.program && !t.args.list && !t.args.graph && !t.syscalls.on &&
+	    is_function(argv[first])) {
 		e = parse_behind_function(&t, &usage, argc - first, argv + first);
 		if (e)
 			return e < 0 ? 0 : e;

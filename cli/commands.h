@@ -15,6 +15,7 @@ int cmd_latency(int argc, char **argv);
 int cmd_parsers(int argc, char **argv);
 int cmd_record(int argc, char **argv);
 int cmd_stackprobe(int argc, char **argv);
+int cmd_stat(int argc, char **argv);
 int cmd_symbols(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_trace(int argc, char **argv);

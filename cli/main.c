@@ -18,6 +18,7 @@ static const struct cli_command commands[] = {
 	{"top", cmd_top, "show where the time goes right now, in the terminal"},
 	{"trace", cmd_trace, "run a program of bpftrace's language on events of the machine"},
 	{"latency", cmd_latency, "measure how long threads wait for a CPU, disks, files and peers"},
+	{"stat", cmd_stat, "count events of the machine, a process, a cgroup or a command"},
 #endif
 	{"report", cmd_report, "print a table of functions and a call tree"},
 	{"diff", cmd_diff, "compare two profiles"},

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,22 +17,36 @@ struct command {
 	char *name; /* owned */
 	pid_t pid;
 	int go;	    /* a byte lets the child run the command */
-	int failed; /* reads 0 when the code is mapped, then why the command could not be run */
+	int failed; /* reads the usage when the code is mapped, then why the command did not run */
+	struct command_usage before;
 	int status; /* of waitpid(), once `done` */
 	bool done;
 };
 
+static void add_usage(int who, struct command_usage *to)
+{
+	struct rusage u;
+
+	if (getrusage(who, &u) < 0)
+		return;
+	to->user_s += (double)u.ru_utime.tv_sec + (double)u.ru_utime.tv_usec / 1e6;
+	to->sys_s += (double)u.ru_stime.tv_sec + (double)u.ru_stime.tv_usec / 1e6;
+}
+
 /*
- * In the child: maps the code that the command will run, reports 0 on `failed`, waits for a byte on
- * `go`, then executes the command. A failure is reported on `failed` as an errno.
+ * In the child: maps the code that the command will run, reports its CPU time on `failed`, waits
+ * for a byte on `go`, then executes the command. A failure is reported on `failed` as an errno.
  */
 static void run_command(int go, int failed, char *const *argv, const char *search)
 {
+	struct command_usage before = {};
 	char byte;
-	int error = 0;
+	int error;
 
 	foresee_command((const char *const *)argv, search);
-	if (write(failed, &error, sizeof(error)) < 0)
+	add_usage(RUSAGE_SELF, &before);
+	add_usage(RUSAGE_CHILDREN, &before);
+	if (write(failed, &before, sizeof(before)) < 0)
 		_exit(126);
 	/* End of file instead of a byte: the recorder could not start, and printed why. */
 	if (read(go, &byte, 1) == 1)
@@ -90,11 +105,14 @@ u32 command_pid(const struct command *c)
 
 int command_wait(struct command *c, struct diag *reterr_diag)
 {
-	int error;
-
-	if (read(c->failed, &error, sizeof(error)) == sizeof(error))
+	if (read(c->failed, &c->before, sizeof(c->before)) == sizeof(c->before))
 		return 0;
 	return diag_set(reterr_diag, -EPIPE, "cannot start %s: the process is gone", c->name);
+}
+
+struct command_usage command_usage_before(const struct command *c)
+{
+	return c->before;
 }
 
 int command_start(struct command *c, struct diag *reterr_diag)

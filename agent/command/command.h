@@ -25,6 +25,11 @@ int command_create(char *const *argv, const char *search, struct diag *reterr_di
 u32 command_pid(const struct command *c);
 /* Waits until the child has mapped the code that it will run. */
 int command_wait(struct command *c, struct diag *reterr_diag);
+/* CPU time that the child and what it has started had used when command_wait() returned. */
+struct command_usage {
+	double user_s, sys_s;
+};
+struct command_usage command_usage_before(const struct command *c);
 /* Runs the command. -ENOENT: no such program; other errors: it cannot be executed. */
 int command_start(struct command *c, struct diag *reterr_diag);
 /* Whether the command has ended. Does not wait. */

@@ -57,7 +57,6 @@ bool probe_code_reads(u16 machine, const u8 *code, size_t n, u32 offset);
  * Loads one that looks into a hash map whose entries are not preallocated, as is allowed from Linux
  * 6.1 on (commit 34dd3bad1a6f).
  */
-int probe_hash_on_demand(void);
 /* Whether such a program may call the helper: 1, 0 or negative errno. */
 int probe_helper(int helper);
 /* Whether BPF memory is charged to the cgroup instead of RLIMIT_MEMLOCK: 1, 0 or negative errno. */

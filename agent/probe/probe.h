@@ -61,6 +61,8 @@ int probe_sleepers(void);
  * Linux 6.13. Reads the kernel's BTF. Any thread.
  */
 bool probe_uprobe_sessions(void);
+/* Hash maps whose entries are allocated when they are made: 0 or a negative errno. Any thread. */
+int probe_hash_on_demand(void);
 /* Values of enum bpf_attach_type: since Linux 6.6 and 6.13. */
 #define PROBE_UPROBE_MULTI 48
 #define PROBE_UPROBE_SESSION 57

@@ -295,3 +295,52 @@ int tracer_open_events(const struct tracer_machine *m, const struct trace_point 
 		return diag_set(d, -ENOTSUP, "this machine has no event '%s'", p->text);
 	return r < 0 ? diag_set(d, r, "cannot open '%s': %s", p->text, strerror(-r)) : 0;
 }
+
+static int unknown_event(const char *name, struct diag *d)
+{
+	const char *names[2 * ARRAY_SIZE(events)];
+	_cleanup_str_ struct str like = {};
+	size_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(events); i++) {
+		names[n++] = events[i].name;
+		if (events[i].alias[0])
+			names[n++] = events[i].alias;
+	}
+	(void)closest_append(&like, name, names, n, 100);
+	return diag_set(d, -ENOENT,
+			"no event '%s'; there are %s, and tracepoints, such as "
+			"sched:sched_switch",
+			name, str_get(&like));
+}
+
+int tracer_event_attr(const char *name, struct perf_event_attr *ret, struct diag *reterr_diag)
+{
+	const char *colon = strchr(name, ':');
+	char category[128];
+	u64 id = 0;
+	int r;
+
+	for (size_t i = 0; i < ARRAY_SIZE(events); i++) {
+		const struct event *e = &events[i];
+		const char *bare = name;
+
+		if (colon && str_starts(name, e->provider) && colon == name + strlen(e->provider))
+			bare = colon + 1;
+		if (strcmp(e->name, bare) != 0 && (!*bare || strcmp(e->alias, bare) != 0))
+			continue;
+		*ret = (struct perf_event_attr){.type = e->type, .config = e->config};
+		return 0;
+	}
+	if (str_starts(name, "tracepoint:")) {
+		name = colon + 1;
+		colon = strchr(name, ':');
+	}
+	if (!colon || (size_t)(colon - name) >= sizeof(category))
+		return unknown_event(name, reterr_diag);
+	snprintf(category, sizeof(category), "%.*s", (int)(colon - name), name);
+	r = tracer_event_id(category, colon + 1, &id, reterr_diag);
+	if (r == 0)
+		*ret = (struct perf_event_attr){.type = PERF_TYPE_TRACEPOINT, .config = id};
+	return r;
+}

@@ -108,6 +108,13 @@ void tracer_session_losses(const struct tracer_session *s, u64 ret[TRACE_LOSS_N]
 void tracer_session_destroy(struct tracer_session *s);
 
 /*
+ * Fills type and config of an event for perf_event_open(): "cycles", "software:page-faults", or a
+ * tracepoint, "sched:sched_switch". -ENOENT: there is none of this name.
+ */
+struct perf_event_attr;
+int tracer_event_attr(const char *name, struct perf_event_attr *ret, struct diag *reterr_diag);
+
+/*
  * Prints the points that a glob stands for, one a line, as they are written in a script; with
  * `arguments` also the arguments of each. Returns the number of lines, or a negative errno.
  */
