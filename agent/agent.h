@@ -44,6 +44,8 @@ struct recording_options {
 	bool attach_java;
 	/* Nothing is sampled: bits 1 << enum bpf_prog_type, for recording_trace(). */
 	u64 trace;
+	/* With trace: walkers of all runtimes are loaded first, not only of those that run. */
+	bool all_walkers;
 	u64 hz;	       /* samples per second on each CPU; 0: the event's default */
 	u64 period;    /* events per sample, instead of a rate; 0: none */
 	double budget; /* as sampler_options.budget */

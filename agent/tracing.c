@@ -53,9 +53,10 @@ static const struct profile *name_stack(void *arg, u64 id, u32 pid, u32 *ret_sta
 }
 
 /* Opens the recording, and finds where programs of each type ask for stacks. */
-static int open_recording(struct tracing *t, u64 types, struct diag *d)
+static int open_recording(struct tracing *t, u64 types, bool is_command, struct diag *d)
 {
 	struct recording_options o = {.trace = types,
+				      .all_walkers = is_command,
 				      .kernel_only = !tracer_session_wants_user(t->session)};
 	struct sampler_trace at;
 	int r = parsers_start(d, &t->parsers);
@@ -96,7 +97,7 @@ int tracing_create(const struct tracer_session_options *o, struct diag *reterr_d
 	r = tracer_session_create(o, reterr_diag, &t->session);
 	types = r == 0 ? tracer_session_stack_types(t->session) : 0;
 	if (types)
-		r = open_recording(t, types, reterr_diag);
+		r = open_recording(t, types, o->is_command, reterr_diag);
 	if (r == 0)
 		r = tracer_session_load(t->session, types ? &t->walk : NULL, reterr_diag);
 	if (r < 0) {

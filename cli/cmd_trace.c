@@ -27,6 +27,7 @@
 #include "cli/commands.h"
 #include "cli/measuring.h"
 #include "cli/options.h"
+#include "cli/sampling.h"
 #include "cli/signals.h"
 #include "cli/trace_graph.h"
 #include "cli/trace_syscalls.h"
@@ -34,12 +35,14 @@
 
 #define MAX_SCRIPT (4u << 20)
 #define POLL_MS 100
+#define DEFAULT_BUDGET 5 /* percent of one CPU */
 
 struct trace_arguments {
 	const char *program, *command, *format, *output, *buffering, *include_dir, *include, *graph;
 	const char *binary;
 	double slower_s;
 	u64 pid, seconds;
+	double budget;
 	bool list, quiet, verbose, no_warnings, unsafe, usdt_activation, stacks, show_script;
 };
 
@@ -61,6 +64,10 @@ static const struct option trace_options[] = {
 	OPTION_SECONDS(
 		"duration", 'd', A, seconds, 1, 86400 * 365,
 		"of --graph, --syscalls and a FUNCTION: end after so long; default: at Ctrl-C"),
+	OPTION_F64(
+		"budget", 0, "PERCENT", A, budget, 0, 1000000,
+		"CPU time of one CPU that all probes together may cost (default 5, 0: no limit);\n"
+		"the most expensive one is detached after some seconds above it, and a line says so"),
 	OPTION_FLAG("list", 'l', A, list,
 		    "list probes, those that the operand stands for (a glob); with -v also their\n"
 		    "arguments"),
@@ -292,11 +299,14 @@ static int trace_script(struct trace *t)
 		.n = t->script.n,
 		.parameters = &t->parameters,
 		.pid = t->command ? command_pid(t->command) : (u32)t->args.pid,
+		.is_command = t->command != NULL,
 		.out = t->out,
 		.json = t->args.format && strcmp(t->args.format, "json") == 0,
 		.verbose = t->args.verbose,
 		.no_warnings = t->args.no_warnings,
 		.no_maps = t->profile != NULL,
+		.budget_percent = t->args.budget,
+		.cache_dir = sampling_cache_dir(),
 	};
 	struct diag d = {};
 	int r = tracing_create(&o, &d, &t->tracing);
@@ -426,7 +436,11 @@ static int list(struct trace *t, char **argv)
 
 	if (argv[0] && argv[1])
 		return cli_error(2, "-l takes one glob");
-	n = tracer_list(argv[0] ? argv[0] : "", (u32)t->args.pid, t->args.verbose, t->out, &d);
+	n = tracer_list(&(struct tracer_list_options){.glob = argv[0] ? argv[0] : "",
+						      .pid = (u32)t->args.pid,
+						      .arguments = t->args.verbose,
+						      .out = t->out},
+			&d);
 	if (n < 0)
 		return cli_error(1, "%s", d.text[0] ? d.text : strerror(-n));
 	return n ? 0 : cli_error(1, "no probe is like '%s'", argv[0] ? argv[0] : "");
@@ -528,7 +542,7 @@ static int parse_behind_function(struct trace *t, const struct option_usage *usa
 
 int cmd_trace(int argc, char **argv)
 {
-	struct trace t = {.process = -1, .out = stdout};
+	struct trace t = {.process = -1, .out = stdout, .args.budget = DEFAULT_BUDGET};
 	const struct option_group groups[] = {{NULL, trace_options, &t.args},
 					      {"System calls", trace_syscalls_options, &t.syscalls},
 					      {}};

@@ -12,6 +12,7 @@ int cmd_ctl(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_latency(int argc, char **argv);
+int cmd_list(int argc, char **argv);
 int cmd_parsers(int argc, char **argv);
 int cmd_record(int argc, char **argv);
 int cmd_stackprobe(int argc, char **argv);

@@ -17,6 +17,7 @@ static const struct cli_command commands[] = {
 	{"record", cmd_record, "profile the machine, processes or a command into a file"},
 	{"top", cmd_top, "show where the time goes right now, in the terminal"},
 	{"trace", cmd_trace, "run a program of bpftrace's language on events of the machine"},
+	{"list", cmd_list, "list probes for trace, and what each kind costs here"},
 	{"latency", cmd_latency, "measure how long threads wait for a CPU, disks, files and peers"},
 	{"stat", cmd_stat, "count events of the machine, a process, a cgroup or a command"},
 #endif

@@ -74,13 +74,16 @@ static void load_running_code(struct pipeline *p)
 	struct pollfd fds[] = {
 		{.fd = runtimes_fd(p->runtimes), .events = POLLIN},
 		{.fd = tables_fd(p->tables), .events = POLLIN},
+		{.fd = -1, .events = POLLIN},
 	};
 
 	tables_hurry(p->tables, true);
 	for (; now - begin < max; now = clock_ns(CLOCK_MONOTONIC)) {
 		(void)processes_take_runtimes(p, false);
 		tables_take(p->tables, false);
-		if (!runtimes_busy(p->runtimes) && !tables_busy(p->tables))
+		(void)sampler_take_walkers(p->sampler);
+		fds[2].fd = sampler_walkers_fd(p->sampler);
+		if (!runtimes_busy(p->runtimes) && !tables_busy(p->tables) && fds[2].fd < 0)
 			break;
 		(void)poll(fds, ARRAY_SIZE(fds), (int)((max - (now - begin)) / 1000000));
 	}

@@ -20,6 +20,7 @@
 #include "agent/sampler/filters.h"
 #include "agent/sampler/sleepers.h"
 #include "agent/sampler/source.h"
+#include "agent/sampler/walkers.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -55,6 +56,7 @@ struct sampler {
 	bool loop;    /* programs use bpf_loop(), else bounded loops */
 	struct copies copies;
 	struct sleepers *sleepers; /* owned; NULL: no source tells of threads that sleep */
+	struct walkers *walkers;   /* owned; NULL: all walkers have been loaded at once */
 	struct budget *memory;	   /* borrowed, or NULL */
 	u32 n_cpus;		   /* number of possible CPUs */
 	struct sizes sizes;
@@ -131,21 +133,6 @@ static struct bpf_map *shared_map(const struct sampler *s, const char *name)
 static int shared_fd(const struct sampler *s, const char *name)
 {
 	return bpf_map__fd(shared_map(s, name));
-}
-
-/*
- * The program that walks frames of a runtime and native frames; RUNTIME_NONE: native frames only.
- */
-static struct bpf_program *walker_program(const struct source *s, u32 runtime, bool loop)
-{
-	static const char *const names[RUNTIME_N][2] = {
-		[RUNTIME_NONE] = {"step_native", "walk_native"},
-#define RUNTIME(id, name, ...) [RUNTIME_##id] = {"step_" #name, "walk_" #name},
-#include "abi/tbl/runtime.tbl"
-#undef RUNTIME
-	};
-
-	return bpf_object__find_program_by_name(s->object, names[runtime][loop]);
 }
 
 /* OBI creates and fills this map (its devdocs). A map of another shape is not OBI's. */
@@ -244,7 +231,7 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 	struct source *from = &s->sources[source];
 	struct bpf_map *states = bpf_object__find_map_by_name(from->object, "scratch");
 	struct sampler_config *c = from->config;
-	bool walks = !o->traces || o->user_stacks;
+	bool walks = (!o->traces || o->user_stacks) && !o->late_walkers;
 
 	*c = (struct sampler_config){
 		.has_task_btf = f->task_pt_regs && f->current_task_btf,
@@ -278,8 +265,8 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 	for (u32 i = 0; i < from->n_fields; i++)
 		c->fields[i] = from->fields[i].where;
 	for (u32 i = 0; i < RUNTIME_N; i++) {
-		bpf_program__set_autoload(walker_program(from, i, true), walks && s->loop);
-		bpf_program__set_autoload(walker_program(from, i, false), walks && !s->loop);
+		bpf_program__set_autoload(source_walker(from, i, true), walks && s->loop);
+		bpf_program__set_autoload(source_walker(from, i, false), walks && !s->loop);
 	}
 	/* For each CPU, as many as the source's programs declare, and `own_state`. */
 	from->n_states = c->own_state + (from->row->ops->tell != NULL);
@@ -427,12 +414,12 @@ static int join_programs(struct sampler *s, struct source *from, struct diag *re
 
 	for (u32 i = 0; i <= RUNTIME_N; i++) {
 		const struct bpf_program *p =
-			i < RUNTIME_N ? walker_program(from, i, s->loop)
+			i < RUNTIME_N ? source_walker(from, i, s->loop)
 				      : bpf_object__find_program_by_name(from->object, "finish");
 		int fd = bpf_program__fd(p), r;
 
 		if (!bpf_program__autoload(p))
-			continue; /* without user stacks nothing is walked */
+			continue; /* nothing is walked without user stacks, or it comes later */
 		r = bpf_map__update_elem(walkers, &i, sizeof(i), &fd, sizeof(fd), BPF_ANY);
 
 		if (r < 0)
@@ -571,6 +558,19 @@ static int choose_sizes(struct sampler *s, const struct sampler_options *o,
 	return sizes_choose(&in, &s->sizes, reterr_diag);
 }
 
+static int start_walkers(struct sampler *s)
+{
+	const struct walkers_options o = {.sources = s->sources,
+					  .n_sources = s->n_sources,
+					  .memory = s->memory,
+					  .loop = s->loop};
+	int r = walkers_create(&o, &s->walkers);
+
+	if (r == 0)
+		walkers_want(s->walkers, RUNTIME_NONE);
+	return r;
+}
+
 static int load_sources(struct sampler *s, const struct sampler_options *o,
 			struct diag *reterr_diag)
 {
@@ -594,6 +594,11 @@ static int load_sources(struct sampler *s, const struct sampler_options *o,
 			       &s->control, reterr_diag);
 	if (r < 0)
 		return r;
+	if (o->late_walkers && o->user_stacks) {
+		r = start_walkers(s);
+		if (r < 0)
+			return r;
+	}
 	sampler_new_epoch(s);
 	s->control->context_n = s->has_obi;
 	s->control->no_hurry = o->requests;
@@ -644,6 +649,7 @@ void sampler_destroy(struct sampler *s)
 		return;
 	sampler_stop(s);
 	sleepers_destroy(s->sleepers); /* its thread uses the first source's maps */
+	walkers_destroy(s->walkers);   /* likewise those of all sources */
 	ring_buffer__free(s->ring);
 	if (s->control)
 		munmap(s->control, sizeof(*s->control));
@@ -870,16 +876,21 @@ void sampler_want_walker(struct sampler *s, u32 runtime)
 {
 	if (s->sleepers)
 		sleepers_want(s->sleepers, runtime);
+	if (s->walkers)
+		walkers_want(s->walkers, runtime);
 }
 
 u32 sampler_take_walkers(struct sampler *s)
 {
-	return s->sleepers ? sleepers_take(s->sleepers) : 0;
+	return (s->sleepers ? sleepers_take(s->sleepers) : 0) +
+	       (s->walkers ? walkers_take(s->walkers) : 0);
 }
 
 int sampler_walkers_fd(const struct sampler *s)
 {
-	return s->sleepers ? sleepers_fd(s->sleepers) : -1;
+	int fd = s->walkers ? walkers_fd(s->walkers) : -1;
+
+	return fd < 0 && s->sleepers ? sleepers_fd(s->sleepers) : fd;
 }
 
 int sampler_fd(const struct sampler *s)

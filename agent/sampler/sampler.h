@@ -71,9 +71,12 @@ struct sampler_options {
 	/* The samples of a clock stand for all that their threads run, those of off-cpu for all
 	 * that they wait. Other events are as without it. */
 	bool whole_time;
-	bool wakers;	 /* off-cpu tells who ended each wait */
-	bool requests;	 /* the events are those of armed processes, which are none at first */
-	bool traces;	 /* the events are those of struct sampler_trace: nothing is sampled */
+	bool wakers;   /* off-cpu tells who ended each wait */
+	bool requests; /* the events are those of armed processes, which are none at first */
+	bool traces;   /* the events are those of struct sampler_trace: nothing is sampled */
+	/* The walker of native frames is loaded in the background, and those of runtimes are when
+	 * sampler_want_walker() asks for them. */
+	bool late_walkers;
 	double budget;	 /* percent of CPU time for sources with a budget; 0: the default */
 	const u32 *pids; /* borrowed for the call, like all below */
 	u32 n_pids;
@@ -210,7 +213,7 @@ void sampler_tell_unended(struct sampler *s);
  */
 int sampler_walk_sleeper(struct sampler *s, const struct record_deferred *d,
 			 const struct sleeper_walk **ret);
-/* Processes have this runtime: loads its walker in the background, for sampler_walk_sleeper(). */
+/* Processes have this runtime: loads its walkers in the background, unless they are loaded. */
 void sampler_want_walker(struct sampler *s, u32 runtime);
 /* Makes use of walkers that have been loaded since the last call. Returns their number. */
 u32 sampler_take_walkers(struct sampler *s);

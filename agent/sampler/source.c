@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "abi/runtime.h"
 #include "agent/probe/probe.h"
 #include "base/cleanup.h"
 #include "base/log.h"
@@ -189,6 +190,18 @@ u64 sampler_pac_mask(void)
 #else
 	return 0;
 #endif
+}
+
+struct bpf_program *source_walker(const struct source *s, u32 runtime, bool loop)
+{
+	static const char *const names[RUNTIME_N][2] = {
+		[RUNTIME_NONE] = {"step_native", "walk_native"},
+#define RUNTIME(id, name, ...) [RUNTIME_##id] = {"step_" #name, "walk_" #name},
+#include "abi/tbl/runtime.tbl"
+#undef RUNTIME
+	};
+
+	return bpf_object__find_program_by_name(s->object, names[runtime][loop]);
 }
 
 bool source_is_kprobe(const struct source *s)

@@ -157,6 +157,8 @@ void source_follow_faults(struct source *s, struct bpf_program *begin, struct bp
 int source_alloc_programs(const struct source *s, struct alloc_programs *ret);
 
 /* Whether its main program is a kprobe, for want of the tracepoint. */
+/* The program that walks frames of a runtime and native ones; RUNTIME_NONE: only native ones. */
+struct bpf_program *source_walker(const struct source *s, u32 runtime, bool loop);
 bool source_is_kprobe(const struct source *s);
 /* Attaches the programs of a source that follows the scheduler, in this order; they exist. */
 int source_follow_scheduler(struct source *s, const char *const *names, size_t n,

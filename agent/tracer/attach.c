@@ -4,6 +4,7 @@
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/perf_event.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "agent/probe/probe.h"
+#include "agent/tracer/cost.h"
 #include "base/cleanup.h"
 #include "base/io.h"
 
@@ -23,6 +25,9 @@ struct attaching {
 	struct tracer_machine *m;
 	struct tracer_loaded *l;
 	struct tracer_attached *a;
+	/* What is being attached. */
+	int program;
+	u32 probe, n_probes, n_stepped;
 };
 
 static const struct trace_compiled *probe_of(const struct attaching *t, u32 probe)
@@ -43,10 +48,12 @@ static bool is_return(const struct trace_compiled *c)
 
 static int keep(struct attaching *t, int fd)
 {
-	int r = vec_push(&t->a->fds, fd);
+	int r = vec_push(&t->a->places, (struct tracer_place_of){fd, t->program, t->probe,
+								 t->n_probes, t->n_stepped});
 
 	if (r < 0)
 		close(fd);
+	t->n_probes = t->n_stepped = 0;
 	return r;
 }
 
@@ -81,7 +88,11 @@ static int load(struct attaching *t, u32 probe, u32 attach_type, u32 btf_id, int
 					     .btf_id = btf_id,
 					     .btf_fd = btf_fd};
 
-	return tracer_load(t->l, want, c->name, d);
+	t->program = tracer_load(t->l, want, c->name, d);
+	t->probe = probe;
+	t->n_probes = 1;
+	t->n_stepped = 0;
+	return t->program;
 }
 
 static int open_event(struct perf_event_attr *attr, int pid, int cpu)
@@ -212,8 +223,24 @@ static int attach_kprobes(struct attaching *t, const u32 *probes, u32 n, struct 
 	o.kprobe_multi.cnt = n;
 	o.kprobe_multi.syms = names;
 	o.kprobe_multi.cookies = cookies;
+	t->n_probes = n;
 	link = bpf_link_create(program, 0, BPF_TRACE_KPROBE_MULTI, &o);
 	return link < 0 ? -errno : keep(t, link);
+}
+
+/* How many of the instructions at these offsets the kernel steps. */
+static u32 count_stepped(const char *path, const u64 *offsets, u32 n)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	u32 stepped = 0;
+
+	for (u32 i = 0; fd >= 0 && i < n; i++) {
+		u8 code[4] = {};
+
+		(void)!pread(fd, code, sizeof(code), (off_t)offsets[i]);
+		stepped += !tracer_is_emulated(code);
+	}
+	return stepped;
 }
 
 static int attach_uprobe(struct attaching *t, u32 probe, struct diag *d)
@@ -233,6 +260,7 @@ static int attach_uprobe(struct attaching *t, u32 probe, struct diag *d)
 	/* PERF_UPROBE_REF_CTR_OFFSET_SHIFT of kernel/events/core.c; since Linux 4.20 */
 	if (place.semaphore >> 32)
 		return diag_set(d, -ENOTSUP, "the semaphore of %s is behind 4 GiB", c->name);
+	t->n_stepped = count_stepped(place.path, &place.foff, 1);
 	attr.config |= place.semaphore << 32;
 	attr.uprobe_path = (u64)place.path;
 	attr.probe_offset = place.foff;
@@ -270,6 +298,8 @@ static int attach_uprobes(struct attaching *t, const u32 *probes, u32 n, struct 
 		semaphores[i] = place.semaphore;
 		u.path = place.path;
 	}
+	t->n_probes = n;
+	t->n_stepped = count_stepped(u.path, offsets, n);
 	r = probe_link_uprobes(&u);
 	return r < 0 ? r : keep(t, r);
 }
@@ -550,7 +580,7 @@ static bool is_own(const struct trace_compiled *c)
 int tracer_attach_own(struct tracer_machine *m, struct tracer_loaded *l, struct tracer_attached *a,
 		      struct diag *reterr_diag)
 {
-	struct attaching t = {m, l, a};
+	struct attaching t = {.m = m, .l = l, .a = a};
 	int r = 0;
 
 	for (u32 i = 0; i < l->program->probes.n && r == 0; i++)
@@ -562,7 +592,7 @@ int tracer_attach_own(struct tracer_machine *m, struct tracer_loaded *l, struct 
 int tracer_attach(struct tracer_machine *m, struct tracer_loaded *l, struct tracer_attached *a,
 		  struct diag *reterr_diag)
 {
-	struct attaching t = {m, l, a};
+	struct attaching t = {.m = m, .l = l, .a = a};
 	u32 n, probes = (u32)l->program->probes.n;
 	int r = 0;
 
@@ -578,14 +608,30 @@ int tracer_attach(struct tracer_machine *m, struct tracer_loaded *l, struct trac
 
 void tracer_detach(struct tracer_attached *a)
 {
-	while (a->fds.n)
-		close(a->fds.data[--a->fds.n]);
+	while (a->places.n) {
+		int fd = a->places.data[--a->places.n].fd;
+
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
+void tracer_detach_program(struct tracer_attached *a, int program)
+{
+	for (size_t i = a->places.n; i-- > 0;) {
+		struct tracer_place_of *p = &a->places.data[i];
+
+		if (p->program != program || p->fd < 0)
+			continue;
+		close(p->fd);
+		p->fd = p->program = -1;
+	}
 }
 
 void tracer_attached_deinit(struct tracer_attached *a)
 {
 	tracer_detach(a);
-	vec_deinit(&a->fds);
+	vec_deinit(&a->places);
 	vec_deinit(&a->begins);
 	vec_deinit(&a->ends);
 	vec_deinit(&a->timers);

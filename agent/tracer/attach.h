@@ -13,7 +13,13 @@ struct tracer_run {
 };
 
 struct tracer_attached {
-	vec(int) fds; /* owned; closed from the last to the first */
+	vec(struct tracer_place_of {
+		int fd;	       /* owned: of an event or a link; -1: detached */
+		int program;   /* borrowed */
+		u32 probe;     /* one of those that it is for */
+		u32 n_probes;  /* how many; 0: another place has told them already */
+		u32 n_stepped; /* of them: the first instruction is not emulated */
+	}) places;	       /* closed from the last to the first */
 	vec(struct tracer_run) begins, ends, timers;
 	vec(struct tracer_signal {
 		int number;
@@ -32,6 +38,8 @@ int tracer_attach_own(struct tracer_machine *m, struct tracer_loaded *l, struct 
  */
 int tracer_attach(struct tracer_machine *m, struct tracer_loaded *l, struct tracer_attached *a,
 		  struct diag *reterr_diag);
+/* Detaches what runs this program. */
+void tracer_detach_program(struct tracer_attached *a, int program);
 /* Returns when no probe is hit any more. The programs that user space runs stay. */
 void tracer_detach(struct tracer_attached *a);
 void tracer_attached_deinit(struct tracer_attached *a);

@@ -5,21 +5,25 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "agent/tracer/internal.h"
 #include "agent/tracer/tracer.h"
 #include "base/arena.h"
 #include "base/cleanup.h"
+#include "base/json.h"
+#include "proc/proc.h"
 
 #define MAX_LISTED 2000000
 #define MAX_ARENA (1ULL << 30)
 
 struct list {
 	struct tracer_machine *m;
+	const struct tracer_list_options *o;
 	const char *whole; /* a glob for the whole text of a point; NULL: all */
-	bool arguments;
 	FILE *out;
-	int n;
+	u32 n, n_of[TRACER_KIND_N + 1]; /* points, and by kind */
+	struct strtab files;		/* of the process that have been listed */
 };
 
 /* ---- arguments ---- */
@@ -81,13 +85,69 @@ static void print_arguments(struct list *l, const struct trace_point *p)
 	btf_dump__free(dump);
 }
 
+/* "0.23 us", or why there is no such probe; "" if that is not asked for. */
+static void cost_text(const struct list *l, enum tracer_kind kind, char *ret, size_t n)
+{
+	const struct tracer_cost *c = l->o->costs ? &l->o->costs[kind] : NULL;
+
+	ret[0] = '\0';
+	if (!c || kind == TRACER_KIND_N)
+		return;
+	if (c->refused[0])
+		snprintf(ret, n, "refused: %s", c->refused);
+	else if (c->least_ns)
+		snprintf(ret, n, "%.1f or %.1f us, by the first instruction",
+			 (double)c->least_ns / 1e3, (double)c->ns / 1e3);
+	else
+		snprintf(ret, n, "%.2f us", (double)c->ns / 1e3);
+}
+
+static void put_cost(struct json_writer *w, const struct list *l, enum tracer_kind kind)
+{
+	if (!l->o->costs || kind == TRACER_KIND_N)
+		return;
+	if (l->o->costs[kind].refused[0])
+		json_put_text(w, "refused", l->o->costs[kind].refused);
+	else
+		json_put_u64(w, "event_ns", l->o->costs[kind].ns);
+	if (l->o->costs[kind].least_ns)
+		json_put_u64(w, "least_event_ns", l->o->costs[kind].least_ns);
+}
+
+static void print_json(struct list *l, const struct trace_point *p, enum tracer_kind kind)
+{
+	_cleanup_str_ struct str text = {};
+	struct json_writer w = {.out = &text};
+
+	json_open_object(&w, NULL);
+	json_put_text(&w, "probe", p->text);
+	put_cost(&w, l, kind);
+	json_close(&w);
+	fprintf(l->out, "%s\n", str_get(&text));
+}
+
 static void print_point(struct list *l, const struct trace_point *p)
 {
+	enum tracer_kind kind;
+	char cost[256];
+
 	if (l->whole && !tracer_matches(l->whole, p->text))
 		return;
+	kind = tracer_kind_of(p->provider);
 	l->n++;
-	fprintf(l->out, "%s\n", p->text);
-	if (!l->arguments)
+	l->n_of[kind]++;
+	if (l->o->kinds)
+		return;
+	if (l->o->json) {
+		print_json(l, p, kind);
+		return;
+	}
+	cost_text(l, kind, cost, sizeof(cost));
+	if (cost[0])
+		fprintf(l->out, "%-56s %s\n", p->text, cost);
+	else
+		fprintf(l->out, "%s\n", p->text);
+	if (!l->o->arguments)
 		return;
 	if (strcmp(p->provider, "tracepoint") == 0)
 		print_fields(l, p);
@@ -147,14 +207,72 @@ static const struct {
 	{"software", {"*"}, 1}, {"tracepoint", {"*", "*"}, 2}, {"rawtracepoint", {"*"}, 1},
 };
 
+/* Functions and USDT probes of each file that the process has mapped as code. */
+static int list_file(void *arg, const struct proc_mapping *m)
+{
+	struct list *l = arg;
+	const char *parts[] = {m->path, "*", "*"};
+	struct diag ignored = {};
+	u32 id;
+
+	if (!m->path || m->path[0] != '/' || !(m->prot & PROT_EXEC) ||
+	    strtab_find(&l->files, m->path, strlen(m->path), &id) ||
+	    strtab_add(&l->files, m->path, strlen(m->path), &id) < 0)
+		return 0;
+	(void)list_kind(l, "uprobe", parts, 2, &ignored);
+	(void)list_kind(l, "usdt", parts, 3, &ignored);
+	return 0;
+}
+
 /* Points of all kinds whose whole text matches. */
 static int list_all(struct list *l)
 {
 	struct diag ignored = {};
+	int r;
 
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
 		(void)list_kind(l, kinds[i].provider, kinds[i].parts, kinds[i].n, &ignored);
-	return 0;
+	if (!l->o->pid)
+		return 0;
+	r = strtab_init(&l->files);
+	if (r == 0)
+		r = proc_maps_read(l->o->pid, 0, list_file, l);
+	strtab_deinit(&l->files);
+	return r < 0 ? r : 0;
+}
+
+static void print_kind(struct list *l, enum tracer_kind kind)
+{
+	_cleanup_str_ struct str text = {};
+	struct json_writer w = {.out = &text};
+	char cost[256];
+
+	if (l->o->json) {
+		json_open_object(&w, NULL);
+		json_put_text(&w, "kind", tracer_kind_name(kind));
+		json_put_u64(&w, "probes", l->n_of[kind]);
+		put_cost(&w, l, kind);
+		json_close(&w);
+		fprintf(l->out, "%s\n", str_get(&text));
+		return;
+	}
+	cost_text(l, kind, cost, sizeof(cost));
+	if (!l->o->pid && (kind == TRACER_UPROBE || kind == TRACER_URETPROBE))
+		fprintf(l->out, "%-14s %8s  %s\n", tracer_kind_name(kind), "-p PID", cost);
+	else
+		fprintf(l->out, "%-14s %8u  %s\n", tracer_kind_name(kind), l->n_of[kind], cost);
+}
+
+static void print_kinds(struct list *l)
+{
+	/* Each function can be probed at its return, too. */
+	l->n_of[TRACER_KRETPROBE] = l->n_of[TRACER_KPROBE];
+	l->n_of[TRACER_FEXIT] = l->n_of[TRACER_FENTRY];
+	l->n_of[TRACER_URETPROBE] = l->n_of[TRACER_UPROBE];
+	if (!l->o->json)
+		fprintf(l->out, "%-14s %8s  %s\n", "kind", "probes", "an event costs");
+	for (u32 i = 0; i < TRACER_KIND_N; i++)
+		print_kind(l, (enum tracer_kind)i);
 }
 
 /* Full names of kinds, and their short ones. */
@@ -196,26 +314,28 @@ static int list_points(struct list *l, char *glob, struct diag *d)
 	return list_kind(l, provider, parts, n, d);
 }
 
-int tracer_list(const char *glob, u32 pid, bool arguments, FILE *out, struct diag *reterr_diag)
+int tracer_list(const struct tracer_list_options *o, struct diag *reterr_diag)
 {
-	struct list l = {.arguments = arguments, .out = out};
-	_cleanup_free_ char *text = strdup(glob);
+	struct list l = {.o = o, .out = o->out};
+	_cleanup_free_ char *text = strdup(o->glob);
 	struct tracer_machine *m;
 	int r;
 
 	if (!text)
 		return -ENOMEM;
-	r = tracer_machine_create(pid, reterr_diag, &m);
+	r = tracer_machine_create(o->pid, reterr_diag, &m);
 	if (r < 0)
 		return r;
 	m->max_points = MAX_LISTED;
 	l.m = m;
-	if (!strchr(glob, ':') || glob[0] == '*') {
-		l.whole = glob[0] ? glob : NULL;
+	if (!strchr(o->glob, ':') || o->glob[0] == '*') {
+		l.whole = o->glob[0] ? o->glob : NULL;
 		r = list_all(&l);
 	} else {
 		r = list_points(&l, text, reterr_diag);
 	}
 	tracer_machine_destroy(m);
-	return r < 0 ? r : l.n;
+	if (r == 0 && o->kinds)
+		print_kinds(&l);
+	return r < 0 ? r : (int)l.n;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/tracer/attach.h"
+#include "agent/tracer/budget.h"
 #include "agent/tracer/internal.h"
 #include "agent/tracer/load.h"
 #include "agent/tracer/maps.h"
@@ -27,6 +28,7 @@ struct tracer_session {
 	struct trace_program *program;	/* owned */
 	struct tracer_loaded loaded;
 	struct tracer_attached attached;
+	struct tracer_budget budget;
 	struct ring_buffer *ring; /* owned */
 	int epoll;
 	vec(int) timers;	    /* owned: timerfds of attached.timers, in this order */
@@ -60,6 +62,7 @@ int tracer_session_create(const struct tracer_session_options *o, struct diag *r
 		return -ENOMEM;
 	s->o = *o;
 	s->epoll = -1;
+	s->budget.stats = -1;
 	r = trace_parse(o->file, o->text, o->n, o->parameters, reterr_diag, &s->script);
 	if (r == 0)
 		r = tracer_machine_create(o->pid, reterr_diag, &s->machine);
@@ -388,6 +391,7 @@ int tracer_session_start(struct tracer_session *s, struct diag *reterr_diag)
 	int r;
 
 	s->attached.script = s->script;
+	tracer_budget_init(&s->budget, s->o.budget_percent, s->o.cache_dir);
 	r = tracer_attach_own(s->machine, &s->loaded, &s->attached, reterr_diag);
 
 	if (r == 0)
@@ -412,6 +416,17 @@ int tracer_session_resume(struct tracer_session *s, struct diag *reterr_diag)
 	return tracer_attach(s->machine, &s->loaded, &s->attached, reterr_diag);
 }
 
+static void keep_budget(struct tracer_session *s)
+{
+	struct tracer_overrun o;
+
+	if (!tracer_budget_exceeded(&s->budget, &s->loaded, &s->attached, &o))
+		return;
+	trace_print_detached(&s->printer, s->program->probes.data[o.probe].name, o.n_probes,
+			     o.percent, o.budget, s->printer.json ? &s->text : &s->error_text);
+	write_out(s);
+}
+
 static void flush(struct tracer_session *s)
 {
 	if (s->o.out && fflush(s->o.out) != 0 && !s->failed)
@@ -429,6 +444,7 @@ int tracer_session_poll(struct tracer_session *s, int wait_ms)
 		if (events[i].data.u64 != EPOLL_RING)
 			fire_timer(s, (size_t)events[i].data.u64);
 	(void)ring_buffer__consume(s->ring);
+	keep_budget(s);
 	flush(s);
 	if (s->failed)
 		return -s->failed;
@@ -472,6 +488,7 @@ void tracer_session_destroy(struct tracer_session *s)
 	if (!s)
 		return;
 	tracer_attached_deinit(&s->attached);
+	tracer_budget_deinit(&s->budget);
 	vec_foreach (&s->timers, fd)
 		close(*fd);
 	vec_deinit(&s->timers);

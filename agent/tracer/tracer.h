@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 
+#include "agent/tracer/cost.h"
 #include "base/diag.h"
 #include "base/vec.h"
 #include "trace/trace.h"
@@ -40,6 +41,8 @@ struct tracer_session_options {
 	size_t n;
 	const struct trace_parameters *parameters;
 	u32 pid;   /* probes of programs, and sampled events, are limited to it; 0: all processes */
+	/* `pid` runs its program only when the script is attached: its runtime is not known yet. */
+	bool is_command;
 	FILE *out; /* borrowed */
 	bool json;
 	bool verbose; /* what the verifier says, on standard error */
@@ -51,6 +54,10 @@ struct tracer_session_options {
 	 */
 	void (*take)(void *arg, const struct trace_format *f, const u8 *values);
 	void *arg;
+	/* What the probes may cost, in percent of one CPU; 0: anything. What costs more is detached
+	 * after some seconds, and a line says so. */
+	double budget_percent;
+	const char *cache_dir; /* of measured costs, or NULL; borrowed */
 };
 
 struct tracer_session;
@@ -107,6 +114,17 @@ int tracer_session_profile(struct tracer_session *s, struct profile **ret,
 void tracer_session_losses(const struct tracer_session *s, u64 ret[TRACE_LOSS_N]);
 void tracer_session_destroy(struct tracer_session *s);
 
+struct tracer_list_options {
+	const char *glob; /* "": all kinds; with -p also programs and libraries of the process */
+	u32 pid;	  /* 0: none */
+	bool arguments;	  /* also the arguments of each point */
+	bool kinds;	  /* not points, but how many there are of each kind */
+	bool json;	  /* an object a line */
+	/* By enum tracer_kind: what an event costs is printed, too. NULL: it is not. */
+	const struct tracer_cost *costs;
+	FILE *out; /* borrowed, as all */
+};
+
 /*
  * Fills type and config of an event for perf_event_open(): "cycles", "software:page-faults", or a
  * tracepoint, "sched:sched_switch". -ENOENT: there is none of this name.
@@ -115,10 +133,10 @@ struct perf_event_attr;
 int tracer_event_attr(const char *name, struct perf_event_attr *ret, struct diag *reterr_diag);
 
 /*
- * Prints the points that a glob stands for, one a line, as they are written in a script; with
- * `arguments` also the arguments of each. Returns the number of lines, or a negative errno.
+ * Prints the points that a glob stands for, one a line, as they are written in a script. Returns
+ * the number of points, or a negative errno.
  */
-int tracer_list(const char *glob, u32 pid, bool arguments, FILE *out, struct diag *reterr_diag);
+int tracer_list(const struct tracer_list_options *o, struct diag *reterr_diag);
 
 /* ---- functions by name ---- */
 

@@ -234,6 +234,34 @@ void trace_print_attached(const struct trace_printer *p, u32 probes, struct str 
 	str_putc(out, '\n');
 }
 
+void trace_print_detached(const struct trace_printer *p, const char *probe, u32 n, double percent,
+			  double budget, struct str *out)
+{
+	_cleanup_str_ struct str others = {};
+	struct json_writer w = {.out = out};
+
+	if (n > 1)
+		str_printf(&others, " and %u other%s", n - 1, n == 2 ? "" : "s");
+	if (!p->json) {
+		str_printf(out,
+			   "culprit: %s%s: detached, because the events cost %.0f %% of a CPU, and "
+			   "the budget is %g %%. What is printed has no later ones. --budget %.0f "
+			   "allows that, --budget 0 anything\n",
+			   probe, str_get(&others), percent, budget, percent * 1.5 + 1);
+		return;
+	}
+	json_open_object(&w, NULL);
+	json_put_text(&w, "type", "detached_probes");
+	json_put_u64(&w, "count", n);
+	json_open_object(&w, "data");
+	json_put_text(&w, "probe", probe);
+	json_put_fixed(&w, "cpu_percent", percent, 1);
+	json_put_double(&w, "budget_percent", budget);
+	json_close(&w);
+	json_close(&w);
+	str_putc(out, '\n');
+}
+
 static const char *const losses[TRACE_LOSS_N] = {
 	[TRACE_LOST_RING] = "of output, because it came faster than it was read",
 	[TRACE_LOST_MAP] = "of new keys, because a map was full",

@@ -151,6 +151,9 @@ void trace_value_text(const struct trace_printer *p, const struct trace_type *t,
 int trace_map_words(const struct trace_printer *p, u32 map, const struct trace_entries *e, u64 *ret,
 		    u32 n);
 void trace_print_attached(const struct trace_printer *p, u32 probes, struct str *out);
+/* Probes, of which one is named, were detached, because they cost more than the budget. */
+void trace_print_detached(const struct trace_printer *p, const char *probe, u32 n, double percent,
+			  double budget, struct str *out);
 /* What was lost by reason (enum trace_loss), as a line; nothing if all are 0. */
 void trace_print_lost(const struct trace_printer *p, const u64 lost[TRACE_LOSS_N], struct str *out);
 /* Checks a format of printf() against its arguments. -EINVAL: the diag says what is wrong. */

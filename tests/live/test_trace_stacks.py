@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks of a script's events (abi/trace.h): a uprobe in a C library, called by programs in C, Python, Java and
-JavaScript. The second half of the action must get the stacks of its own event, with the frames of the runtimes."""
+"""Stacks of a script's events (abi/trace.h): a uprobe in a C library, called by programs in C, Python, Java,
+JavaScript, Ruby and Go. The second half of the action must get the stacks of its own event, with the frames of the runtimes."""
 
 import os
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -172,6 +173,99 @@ def test_java(tmp_path):
     assert all(any(n.endswith("Calls.main") for n in s.names) for s in whole)
 
 
+RUBY = """
+def leaf_rb
+  Process.ppid
+end
+def chain_rb(n)
+  n == 0 ? leaf_rb : chain_rb(n - 1)
+end
+STDOUT.sync = true
+puts "started"
+while STDIN.gets
+  100.times { chain_rb(5) }
+  puts "done"
+end
+"""
+
+
+@pytest.mark.skipif(not shutil.which("ruby"), reason="no ruby")
+def test_ruby(tmp_path):
+    script = tmp_path / "calls.rb"
+    script.write_text(RUBY)
+    p = started(["ruby", str(script)])
+    try:
+        _, stacks = trace(LIBC, "getppid", lambda: ask(p, 3), p.pid)
+    finally:
+        p.kill()
+    stacks = of(stacks, p)
+    assert sum(s.count for s in stacks) == 300
+    for s in stacks:
+        assert [n for n in s.names if n.endswith("_rb")] == ["leaf_rb"] + 6 * ["chain_rb"]
+        assert [n for k, n, _ in s.frames if k == "ruby"][-1] == "<main>"
+        assert [f for k, n, f in s.frames if n == "leaf_rb"] == [f"{script}:3"]
+        assert s.names[-1] == "_start"
+
+
+GO = """
+package main
+
+// #cgo CFLAGS: -O2
+// #include <unistd.h>
+// __attribute__((noinline)) static int leaf_c(void) { int r = getppid(); asm volatile("" : "+r"(r)); return r; }
+import "C"
+
+import (
+    "bufio"
+    "fmt"
+    "os"
+)
+
+//go:noinline
+func leafGo() int { return int(C.leaf_c()) }
+
+//go:noinline
+func chainGo(n int) int {
+    if n == 0 {
+        return leafGo() + 1
+    }
+    return chainGo(n-1) + 1
+}
+
+func main() {
+    fmt.Println("started")
+    lines := bufio.NewScanner(os.Stdin)
+    for lines.Scan() {
+        for i := 0; i < 100; i++ {
+            chainGo(5)
+        }
+        fmt.Println("done")
+    }
+}
+"""
+GO_COMMAND = shutil.which("go") or "/usr/local/go/bin/go"
+
+
+@pytest.mark.skipif(not os.path.exists(GO_COMMAND), reason="no Go")
+def test_go(tmp_path):
+    """C code that Go calls runs on a stack of its own; the goroutine's frames are on another."""
+    (tmp_path / "calls.go").write_text(GO)
+    subprocess.run([GO_COMMAND, "build", "-o", "calls", "calls.go"], cwd=tmp_path, check=True,
+                   env={**os.environ, "CGO_ENABLED": "1", "GO111MODULE": "off", "GOFLAGS": ""})
+    p = started([str(tmp_path / "calls")])
+    try:
+        _, stacks = trace(LIBC, "getppid", lambda: ask(p, 3), p.pid)
+    finally:
+        p.kill()
+    stacks = of(stacks, p)
+    assert sum(s.count for s in stacks) == 300
+    for s in stacks:
+        assert [n for n in s.names if n.startswith("main.")] == (
+            ["main._Cfunc_leaf_c", "main.leafGo"] + 6 * ["main.chainGo"] + ["main.main"])
+        assert s.names.index("leaf_c") < s.names.index("main._Cfunc_leaf_c")
+        assert s.names[-1] == "runtime.goexit"
+
+
 C = """
 #include <stdio.h>
 #include <unistd.h>
@@ -230,6 +324,49 @@ def test_process_that_is_new(tmp_path, at):
     assert any(s.finished for s in stacks), "no walk was finished by the host: the test tests nothing"
     if not at:
         assert all(where.endswith("calls.c:4") for s in stacks for _, n, where in s.frames[:1] if n == "probed")
+
+
+@pytest.mark.skipif(not shutil.which("ruby"), reason="no ruby")
+def test_runtime_that_is_new(tmp_path):
+    """No process runs Ruby when the recording begins, so its walker is loaded when the first one is seen. The host
+    finishes the walks until then, and says that it did not read Ruby's frames."""
+    script = tmp_path / "calls.rb"
+    script.write_text(RUBY)
+    programs = []
+
+    def run():
+        for _ in range(3):
+            p = started(["ruby", str(script)])
+            programs.append(p)
+            ask(p, 3)
+        time.sleep(3)
+        ask(p, 3)
+
+    try:
+        _, stacks = trace(LIBC, "getppid", run)
+    finally:
+        for p in programs:
+            p.kill()
+    stacks = of(stacks, programs[0]) + of(stacks, programs[1]) + of(stacks, programs[2])
+    assert sum(s.count for s in stacks) == 1200
+    noted = [s for s in stacks if "[ruby frames not read]" in s.names]
+    whole = [s for s in stacks if s.names.count("chain_rb") == 6 and s.names.count("leaf_rb") == 1]
+    assert sum(s.count for s in noted + whole) == 1200
+    assert sum(s.count for s in whole) >= 300 and all(s.names[-1] == "_start" for s in noted + whole)
+
+
+def test_runtime_of_a_command(culprit, tmp_path):
+    """With -c, walkers are loaded before the command starts, because nobody knows its runtime. Calls that come before
+    culprit knows the process, and names that are read after its end, are told as such."""
+    script, out = tmp_path / "calls.py", tmp_path / "out.folded"
+    script.write_text("import os, time\ndef leaf_py():\n    os.getpgrp()\nfor i in range(400):\n    leaf_py()\n"
+                      "    if i == 199: time.sleep(1)\ntime.sleep(1)\n")
+    subprocess.run([culprit, "trace", "-o", str(out), "-c", f"/usr/bin/python3 {script}", "-e",
+                    "uprobe:libc:getpgrp { @[ustack] = count(); }"], check=True)
+    lines = [line.rsplit(" ", 1) for line in out.read_text().splitlines()]
+    assert sum(int(n) for _, n in lines) == 400
+    assert sum(int(n) for s, n in lines if ";leaf_py;" in s) >= 200
+    assert all(re.search(r";leaf_py;|\[python frames not read\]|\[stale\]|\[truncated: ", s) for s, _ in lines)
 
 
 PREEMPTED = """
