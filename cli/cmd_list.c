@@ -40,10 +40,9 @@ int cmd_list(int argc, char **argv)
 			   "thread that hits it,\nmeasured on this machine with an empty action. "
 			   "Without GLOB: how many probes of each kind\nthere are.",
 		.groups = groups,
-		.footer = "culprit list 'tracepoint:sched:*'\n"
-			  "culprit list '*:tcp_*'\n"
-			  "culprit list 'uprobe:libc:malloc*'\n"
-			  "culprit list -p 1234 '*usdt*'",
+		.examples = "  culprit list 'tracepoint:sched:*'\n"
+			    "  culprit list 'uprobe:libc:malloc*'\n"
+			    "  culprit list -p 1234 '*usdt*'",
 	};
 	struct tracer_cost costs[TRACER_KIND_N];
 	struct tracer_list_options o = {.costs = costs, .out = stdout};

@@ -35,7 +35,7 @@
 
 #define MAX_SCRIPT (4u << 20)
 #define POLL_MS 100
-#define DEFAULT_BUDGET 5 /* percent of one CPU */
+#define DEFAULT_BUDGET 25 /* percent of one CPU */
 
 struct trace_arguments {
 	const char *program, *command, *format, *output, *buffering, *include_dir, *include, *graph;
@@ -66,7 +66,7 @@ static const struct option trace_options[] = {
 		"of --graph, --syscalls and a FUNCTION: end after so long; default: at Ctrl-C"),
 	OPTION_F64(
 		"budget", 0, "PERCENT", A, budget, 0, 1000000,
-		"CPU time of one CPU that all probes together may cost (default 5, 0: no limit);\n"
+		"CPU time of one CPU that all probes together may cost (default 25, 0: no limit);\n"
 		"the most expensive one is detached after some seconds above it, and a line says so"),
 	OPTION_FLAG("list", 'l', A, list,
 		    "list probes, those that the operand stands for (a glob); with -v also their\n"

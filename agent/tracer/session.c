@@ -30,12 +30,14 @@ struct tracer_session {
 	struct tracer_attached attached;
 	struct tracer_budget budget;
 	struct ring_buffer *ring; /* owned */
+	u32 n_taken;		  /* records since consume() began */
 	int epoll;
 	vec(int) timers;	    /* owned: timerfds of attached.timers, in this order */
 	struct tracer_names *names; /* owned */
 	struct trace_printer printer;
 	struct str text, error_text; /* what is printed next */
 	bool has_loaded, exits, ends;
+	bool has_more;	 /* records have arrived that are not printed yet */
 	bool is_in_line; /* what was printed last did not end with a newline */
 	u64 n_damaged;	 /* records that could not be printed */
 	int status;
@@ -43,6 +45,11 @@ struct tracer_session {
 };
 
 #define EPOLL_RING (~0ULL)
+/*
+ * Records that are printed before timers and the end are looked at: a probe on what prints, or more
+ * events than can be printed, would never let go.
+ */
+#define MAX_TAKEN 4096
 
 static bool ignores_missing(const struct trace_script *script)
 {
@@ -279,26 +286,46 @@ static int serve(struct tracer_session *s, const struct trace_request *q)
 	}
 }
 
-static int take_record(void *arg, void *data, size_t n)
+static void print_record(struct tracer_session *s, const void *data, size_t n)
 {
-	struct tracer_session *s = arg;
 	struct trace_request request = {};
 	int r;
 
 	/* What comes after exit() is not printed, but what END prints. */
 	if (s->exits && !s->ends)
-		return 0;
+		return;
 	if (give_values(s, data, n))
-		return 0;
+		return;
 	if (trace_print_record(&s->printer, data, n, &s->text, &s->error_text, &request) < 0) {
 		s->n_damaged++;
-		return 0;
+		return;
 	}
 	r = serve(s, &request);
 	write_out(s);
 	if (r < 0 && !s->failed)
 		s->failed = -r;
-	return 0;
+}
+
+static int take_record(void *arg, void *data, size_t n)
+{
+	struct tracer_session *s = arg;
+
+	print_record(s, data, n);
+	return ++s->n_taken < MAX_TAKEN ? 0 : -EAGAIN;
+}
+
+/* Prints records that have arrived. False: there may be more. */
+static bool consume(struct tracer_session *s)
+{
+	s->n_taken = 0;
+	return ring_buffer__consume(s->ring) != -EAGAIN;
+}
+
+/* Prints all, when nothing is attached any more. */
+static void drain(struct tracer_session *s)
+{
+	while (!consume(s))
+		;
 }
 
 /* ---- what user space runs ---- */
@@ -436,14 +463,15 @@ static void flush(struct tracer_session *s)
 int tracer_session_poll(struct tracer_session *s, int wait_ms)
 {
 	struct epoll_event events[16];
-	int n = epoll_wait(s->epoll, events, ARRAY_SIZE(events), s->exits ? 0 : wait_ms);
+	int n = epoll_wait(s->epoll, events, ARRAY_SIZE(events),
+			   s->exits || s->has_more ? 0 : wait_ms);
 
 	if (n < 0 && errno != EINTR)
 		return -errno;
 	for (int i = 0; i < n; i++)
 		if (events[i].data.u64 != EPOLL_RING)
 			fire_timer(s, (size_t)events[i].data.u64);
-	(void)ring_buffer__consume(s->ring);
+	s->has_more = !consume(s);
 	keep_budget(s);
 	flush(s);
 	if (s->failed)
@@ -456,10 +484,10 @@ int tracer_session_end(struct tracer_session *s)
 	struct diag ignored = {};
 
 	tracer_detach(&s->attached);
-	(void)ring_buffer__consume(s->ring);
+	drain(s);
 	s->ends = true;
 	(void)run_all(s, s->attached.ends.data, s->attached.ends.n, &ignored);
-	(void)ring_buffer__consume(s->ring);
+	drain(s);
 	for (u32 i = 0; s->program->print_maps_on_exit && !s->o.no_maps && i < s->program->maps.n;
 	     i++)
 		(void)print_map(s, i, NULL);

@@ -192,3 +192,15 @@ def test_process(culprit, tmp_path):
 def test_errors(culprit, args, status, text):
     r = subprocess.run([culprit, "list", *args], capture_output=True, text=True)
     assert r.returncode == status and text in r.stderr and r.stderr.count("\n") == 1, r.stderr
+
+
+@pytest.mark.parametrize("point", ["uprobe:{culprit}:trace_print_record", "rawtracepoint:sys_enter"])
+def test_more_output_than_can_be_printed_ends_in_time(culprit, point):
+    """Each line that is printed makes another event; or a process makes more than can be printed."""
+    with busy():
+        begin = time.monotonic()
+        r = trace(culprit, "--budget", "0", "-e", 'BEGIN { printf("go\\n"); } ' + point.format(culprit=culprit)
+                  + ' { printf("event\\n"); } interval:s:1 { exit(); }')
+    assert r.returncode == 0
+    assert r.stdout.startswith("go\nevent\n")
+    assert time.monotonic() - begin < 30
