@@ -55,7 +55,7 @@ static int print_libbpf(enum libbpf_print_level level, const char *fmt, va_list 
 	return level == LIBBPF_DEBUG ? 0 : vfprintf(stderr, fmt, ap);
 }
 
-/* Entries are allocated at once: on demand the kernel may have no memory at hand, and lose calls. */
+/* Entries are allocated at once: on demand the kernel may have no memory, and lose calls. */
 static u32 pairs_by_process(const struct syscalls *s)
 {
 	u64 n = BY_PROCESS_BYTES / (s->cpus * sizeof(struct syscalls_stats));
