@@ -131,7 +131,7 @@ enum tracer_kind tracer_kind_of(const char *provider)
 }
 
 #ifdef __x86_64__
-/* As default_post_xol_ops' alternatives of arch/x86/kernel/uprobes.c: pushes, nops, jumps, calls. */
+/* Pushes, nops, jumps and calls, as arch/x86/kernel/uprobes.c has it. */
 bool tracer_is_emulated(const u8 code[4])
 {
 	switch (code[0]) {

@@ -89,7 +89,7 @@ static __always_inline void jump(SAMPLE_CONTEXT *ctx, struct scratch *s, __u32 s
 {
 	s->jumps++;
 	bpf_tail_call(ctx, &walkers, slot);
-	/* User space loads a runtime's walker when a process needs it; until then, the host goes on. */
+	/* User space loads a runtime's walker when a process needs it; the host goes on. */
 	s->stop = STOP_NOT_LOADED;
 	bpf_tail_call(ctx, &walkers, SLOT_FINISH);
 	/* Unreachable. Without this call, a failed jump would end all samples of this CPU. */
