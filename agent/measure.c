@@ -86,7 +86,13 @@ static void take_value(struct measure *m, struct measure_call *call, const char 
 	const struct tracer_session *s = tracing_session(m->tracing);
 	struct measure_argument *a;
 
-	if (strcmp(name, "end") == 0) {
+	if (strncmp(name, MEASURE_ARGUMENT, strlen(MEASURE_ARGUMENT)) == 0) {
+		if (call->n_arguments == MEASURE_MAX_ARGUMENTS)
+			return;
+		a = &call->arguments[call->n_arguments++];
+		snprintf(a->name, sizeof(a->name), "%s", name + strlen(MEASURE_ARGUMENT));
+		put_value(s, t, value, a->value);
+	} else if (strcmp(name, "end") == 0) {
 		call->end_ns = word_at(value);
 	} else if (strcmp(name, "ns") == 0) {
 		call->ns = word_at(value);
@@ -104,10 +110,6 @@ static void take_value(struct measure *m, struct measure_call *call, const char 
 		call->stack = word_at(value);
 	} else if (strcmp(name, "result") == 0) {
 		put_value(s, t, value, call->result);
-	} else if (call->n_arguments < MEASURE_MAX_ARGUMENTS) {
-		a = &call->arguments[call->n_arguments++];
-		snprintf(a->name, sizeof(a->name), "%s", name);
-		put_value(s, t, value, a->value);
 	}
 }
 

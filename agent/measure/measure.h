@@ -19,6 +19,8 @@
 #define MEASURE_TEXT_BYTES 64
 /* Histogram of latencies: buckets of trace_hist_bucket(ns, MEASURE_HIST_BITS). */
 #define MEASURE_HIST_BITS 2
+/* Before an argument's name in the script's printf(): an argument may be named "end" or "pid". */
+#define MEASURE_ARGUMENT "args."
 
 struct measure_options {
 	const char *function;  /* a symbol; of Go also with its package: main.(*T).Method */

@@ -47,7 +47,7 @@ struct words {
 	const char *key, *key_at_return; /* of a call */
 	struct str point;		 /* what follows them */
 	struct str arguments;		 /* a list of values, each with ", " before it */
-	struct str names;		 /* " x=%s" for each */
+	struct str names;		 /* " args.x=%s" for each */
 	u32 n;
 	char result[TRACER_PARAMETER_BYTES]; /* "": it has none that is known */
 };
@@ -63,10 +63,25 @@ static void put_quoted(struct str *out, const char *text)
 	str_putc(out, '"');
 }
 
+/* The name itself, if it has characters of patterns, as main.(*T).Method has. */
+static void put_exact(struct str *out, const char *name)
+{
+	const bool like_a_pattern = strpbrk(name, "*?[") != NULL;
+	_cleanup_str_ struct str exact = {};
+
+	for (const char *c = name; *c; c++) {
+		if (like_a_pattern && strchr("*?[\\", *c))
+			str_putc(&exact, '\\');
+		str_putc(&exact, *c);
+	}
+	out->failed |= exact.failed;
+	put_quoted(out, str_get(&exact));
+}
+
 static void put_argument(struct words *w, const char *name, const char *expression)
 {
 	str_printf(&w->arguments, ", %s", expression);
-	str_printf(&w->names, " %s=%%s", name);
+	str_printf(&w->names, " " MEASURE_ARGUMENT "%s=%%s", name);
 	w->n++;
 }
 
@@ -168,10 +183,10 @@ static int put_words(const struct measure_options *o, struct words *w, struct di
 	if (!o->path && known.is_known)
 		w->key = w->key_at_return = "tid, (uint64)ctx";
 	if (o->path) {
-		put_quoted(&w->point, o->path);
+		put_exact(&w->point, o->path);
 		str_putc(&w->point, ':');
 	}
-	put_quoted(&w->point, o->function);
+	put_exact(&w->point, o->function);
 	for (u32 i = 0; i < known.n; i++)
 		put_argument(w, known.parameters[i].name, known.parameters[i].expression);
 	if (known.is_known)
