@@ -24,6 +24,7 @@ struct server {
 	struct symstore *symbols; /* or NULL */
 	struct tasks *tasks;
 	struct policies *policies;
+	struct measurements *measurements;
 	struct settings *agent_settings;
 	struct ingest *ingest;
 	struct api *api;
@@ -222,6 +223,7 @@ static void *maintain(void *arg)
 		look_for_events(s);
 		tasks_tick(s->tasks);
 		policies_tick(s->policies);
+		measurements_tick(s->measurements);
 		if (look_at_clock(s, false, &now_ms))
 			r = store_maintain(s->store, now_ms, &d);
 		if (r == 0)
@@ -411,6 +413,8 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	if (r == 0)
 		r = policies_create(store_directory(o->store), s->tasks, reterr_diag, &s->policies);
 	if (r == 0)
+		r = measurements_create(store_directory(o->store), reterr_diag, &s->measurements);
+	if (r == 0)
 		r = settings_create(store_directory(o->store), reterr_diag, &s->agent_settings);
 	if (r == 0)
 		r = start_ingest(s, o, reterr_diag);
@@ -419,6 +423,7 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	a.settings = s->settings_file;
 	a.tasks = s->tasks;
 	a.policies = s->policies;
+	a.measurements = s->measurements;
 	a.agent_settings = s->agent_settings;
 	a.ingest = s->ingest;
 	if (r == 0)
@@ -486,6 +491,7 @@ void server_stop(struct server *s, u32 timeout_ms)
 	net_destroy(s->net);
 	api_destroy(s->api);
 	ingest_destroy(s->ingest);
+	measurements_destroy(s->measurements);
 	policies_destroy(s->policies);
 	settings_destroy(s->agent_settings);
 	tasks_destroy(s->tasks);

@@ -2,6 +2,8 @@
 /* Names of the vocabularies, and memory of the messages. */
 #include "control/control.h"
 
+#include <string.h>
+
 const char *control_reason_name(enum control_reason r)
 {
 	static const char *const names[] = {
@@ -46,11 +48,21 @@ const char *control_quantity_name(enum control_quantity q)
 	return q < CONTROL_QUANTITY_N ? names[q] : "unknown";
 }
 
+bool control_is_function(const char *name)
+{
+	for (const char *c = name; *c; c++)
+		if ((*c == '*' && (c == name || c[-1] != '(')) || *c == '?' || (u8)*c < ' ')
+			return false;
+	return *name && strcmp(name, "(*") != 0;
+}
+
 void control_request_deinit(struct control_request *r)
 {
 	vec_deinit(&r->tasks);
 	vec_deinit(&r->kept);
 	vec_deinit(&r->watched);
+	vec_deinit(&r->measured);
+	vec_deinit(&r->calls);
 }
 
 void control_response_deinit(struct control_response *r)
@@ -58,4 +70,5 @@ void control_response_deinit(struct control_response *r)
 	vec_deinit(&r->tasks);
 	vec_deinit(&r->keeps);
 	vec_deinit(&r->watches);
+	vec_deinit(&r->measures);
 }

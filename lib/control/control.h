@@ -24,6 +24,15 @@
 #define CONTROL_MAX_FIRED 8    /* services of a watch that one message tells of */
 #define CONTROL_MAX_WINDOWS 60 /* of control_watch.of */
 #define CONTROL_MIN_WINDOW_MS 1000
+#define CONTROL_MAX_MEASURES 64 /* functions that a server wants measured */
+#define CONTROL_MAX_CALLS 64	/* slow calls in one message; the rest comes with the next */
+#define CONTROL_MAX_ARGUMENTS 6 /* of a call */
+#define CONTROL_VALUE_BYTES 64	/* of an argument's name, or its value */
+#define CONTROL_STACK_BYTES 2048
+#define CONTROL_HIST_BITS 2	/* buckets of latencies are trace_hist_bucket(ns, 2) */
+#define CONTROL_MAX_BUCKETS 256 /* there are 249 */
+#define CONTROL_MIN_MEASURE_MS 1000
+#define CONTROL_MAX_MEASURE_MS 600000
 
 /* Why a request is kept. */
 #define CONTROL_REASONS(X)                                                                         \
@@ -153,6 +162,54 @@ struct control_watched {
 	struct control_measured fired[CONTROL_MAX_FIRED];
 };
 
+/* A function that agents measure (agent/measure) in the processes of a service. */
+struct control_measure {
+	char id[CONTROL_ID_BYTES];
+	char service[CONTROL_TEXT_BYTES];  /* service.name, exact; "*": any */
+	char function[CONTROL_TEXT_BYTES]; /* a symbol, exact; no pattern */
+	/* The binary: a path as the process sees it, or its last part; "": the executable;
+	 * "[kernel]": a function of the kernel. */
+	char file[CONTROL_TEXT_BYTES];
+	u32 duration_ms;       /* from when the agent begins */
+	u64 slow_ns;	       /* 0: the agent chooses it by the calls that it sees */
+	double budget_percent; /* of a CPU, for the probes */
+};
+#define CONTROL_KERNEL "[kernel]"
+
+/* What an agent has measured so far. Sums are those of all its processes and binaries. */
+struct control_measurement {
+	char id[CONTROL_ID_BYTES];
+	enum control_state state;	 /* QUEUED: begins; ARMED, ABSENT, REFUSED, ENDED */
+	char reason[CONTROL_TEXT_BYTES]; /* of REFUSED, or what is worth knowing; or "" */
+	u32 processes;			 /* of the service, that run the binary */
+	bool others;	 /* the counts are of other services' processes, too, that run the binary */
+	u64 measured_ms; /* since when; the counts are of this time */
+	u64 slow_ns;	 /* in force; 0: every call is told */
+	u64 calls, returned, total_ns, longest_ns, slow, lost; /* as struct measure_counts */
+	double thinned, cost_percent; /* likewise: the first is the share of measured_ms */
+	u32 n_buckets;		      /* without the empty ones at the end */
+	u64 buckets[CONTROL_MAX_BUCKETS];
+};
+
+struct control_argument {
+	char name[CONTROL_VALUE_BYTES], value[CONTROL_VALUE_BYTES];
+};
+
+/* A slow call of a measurement. */
+struct control_call {
+	char measure[CONTROL_ID_BYTES];
+	u64 end_ns; /* since the epoch */
+	u64 ns;
+	u32 pid, tid;
+	char comm[16];
+	bool has_trace;
+	u8 trace_id[16], span_id[8];
+	u32 n_arguments;
+	struct control_argument arguments[CONTROL_MAX_ARGUMENTS];
+	char result[CONTROL_VALUE_BYTES];
+	char stack[CONTROL_STACK_BYTES]; /* names by line, the function's caller first; or "" */
+};
+
 /* How an agent samples always; 0: as it is, or unknown. */
 struct control_settings {
 	u32 hz;		       /* samples per second on each CPU */
@@ -176,6 +233,8 @@ struct control_request {
 	struct control_settings settings;
 	bool takes_settings;			  /* it does what servers set */
 	char settings_reason[CONTROL_TEXT_BYTES]; /* why these are not as the server set them */
+	vec(struct control_measurement) measured;
+	vec(struct control_call) calls; /* since the last request that was answered */
 };
 
 /* From the server. */
@@ -186,7 +245,11 @@ struct control_response {
 	vec(struct control_keep) keeps;	   /* since the request's cursor */
 	vec(struct control_watch) watches; /* all of them: an agent drops others */
 	struct control_settings settings;
+	vec(struct control_measure) measures; /* all of them: an agent ends others */
 };
+
+/* Whether it names one function: a star is part of a name of Go only, "main.(*T).f". */
+bool control_is_function(const char *name);
 
 void control_request_deinit(struct control_request *r);
 void control_response_deinit(struct control_response *r);

@@ -8,6 +8,8 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -166,6 +168,113 @@ static int take_all_watched(const Culprit__Control__V1__SyncRequest *in,
 	return 0;
 }
 
+static bool is_sum(double v, double max)
+{
+	return v >= 0 && v <= max; /* not NaN */
+}
+
+/* Numbers of JSON, also if many are added up. */
+#define MAX_COUNT (1ULL << 53)
+
+static bool are_counts(const struct control_measurement *m)
+{
+	const u64 counts[] = {m->longest_ns, m->measured_ms, m->slow_ns, m->calls,
+			      m->returned,   m->total_ns,    m->slow,	 m->lost};
+
+	for (size_t i = 0; i < ARRAY_SIZE(counts); i++)
+		if (counts[i] > MAX_COUNT)
+			return false;
+	for (u32 b = 0; b < m->n_buckets; b++)
+		if (m->buckets[b] > MAX_COUNT)
+			return false;
+	return true;
+}
+
+static bool take_measurement(const Culprit__Control__V1__Measurement *in,
+			     struct control_measurement *ret)
+{
+	u32 state = 0;
+
+	*ret = (struct control_measurement){.processes = in->processes,
+					    .others = in->others,
+					    .measured_ms = in->measured_ms,
+					    .slow_ns = in->slow_ns,
+					    .calls = in->calls,
+					    .returned = in->returned,
+					    .total_ns = in->total_ns,
+					    .longest_ns = in->longest_ns,
+					    .slow = in->slow,
+					    .lost = in->lost,
+					    .thinned = in->thinned,
+					    .cost_percent = in->cost_percent};
+	if (!take_id(in->id, ret->id) || !take_value((int)in->state, CONTROL_STATE_N, &state) ||
+	    !is_sum(in->thinned, 1) || !is_sum(in->cost_percent, 1e6))
+		return false;
+	ret->state = (enum control_state)state;
+	take_text(in->reason, ret->reason, sizeof(ret->reason));
+	ret->n_buckets = (u32)MIN(in->n_buckets, (size_t)CONTROL_MAX_BUCKETS);
+	if (ret->n_buckets)
+		memcpy(ret->buckets, in->buckets, ret->n_buckets * sizeof(*ret->buckets));
+	return are_counts(ret);
+}
+
+/* A stack has a line for each frame, and each is a text of its own. */
+static void take_stack(const char *s, char ret[CONTROL_STACK_BYTES])
+{
+	size_t used = 0;
+
+	while (*s && used + 1 < CONTROL_STACK_BYTES) {
+		size_t n = strcspn(s, "\n");
+		char line[CONTROL_TEXT_BYTES];
+
+		snprintf(line, sizeof(line), "%.*s", (int)MIN(n, sizeof(line)), s);
+		take_text(line, ret + used, CONTROL_STACK_BYTES - used);
+		used += strlen(ret + used);
+		s += n;
+		if (*s == '\n' && *++s && used + 1 < CONTROL_STACK_BYTES)
+			ret[used++] = '\n';
+	}
+	memset(ret + used, 0, CONTROL_STACK_BYTES - used);
+}
+
+static bool take_call(const Culprit__Control__V1__Call *in, struct control_call *ret)
+{
+	*ret = (struct control_call){
+		.end_ns = in->end_ns, .ns = in->ns, .pid = in->pid, .tid = in->tid};
+	if (!take_id(in->measure, ret->measure) || in->ns > in->end_ns || in->end_ns > INT64_MAX)
+		return false;
+	ret->has_trace = take_bytes(&in->trace_id, ret->trace_id, sizeof(ret->trace_id)) &&
+			 take_bytes(&in->span_id, ret->span_id, sizeof(ret->span_id));
+	take_text(in->comm, ret->comm, sizeof(ret->comm));
+	take_text(in->result, ret->result, sizeof(ret->result));
+	take_stack(in->stack, ret->stack);
+	for (size_t i = 0; i < in->n_arguments && ret->n_arguments < CONTROL_MAX_ARGUMENTS; i++) {
+		struct control_argument *a = &ret->arguments[ret->n_arguments++];
+
+		take_text(in->arguments[i]->name, a->name, sizeof(a->name));
+		take_text(in->arguments[i]->value, a->value, sizeof(a->value));
+	}
+	return true;
+}
+
+static int take_measured_functions(const Culprit__Control__V1__SyncRequest *in,
+				   struct control_request *ret)
+{
+	for (size_t i = 0; i < in->n_measured && ret->measured.n < CONTROL_MAX_MEASURES; i++) {
+		struct control_measurement m;
+
+		if (take_measurement(in->measured[i], &m) && vec_push(&ret->measured, m) < 0)
+			return -ENOMEM;
+	}
+	for (size_t i = 0; i < in->n_calls && ret->calls.n < CONTROL_MAX_CALLS; i++) {
+		struct control_call c;
+
+		if (take_call(in->calls[i], &c) && vec_push(&ret->calls, c) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 static int take_request(const Culprit__Control__V1__SyncRequest *in, struct control_request *ret)
 {
 	take_text(in->host, ret->host, sizeof(ret->host));
@@ -188,7 +297,9 @@ static int take_request(const Culprit__Control__V1__SyncRequest *in, struct cont
 	take_settings(in->settings, &ret->settings);
 	ret->takes_settings = in->takes_settings;
 	take_text(in->settings_reason, ret->settings_reason, sizeof(ret->settings_reason));
-	return take_all_watched(in, ret);
+	if (take_all_watched(in, ret) < 0)
+		return -ENOMEM;
+	return take_measured_functions(in, ret);
 }
 
 int control_request_decode(const u8 *data, size_t n, struct control_request *ret,
@@ -260,6 +371,25 @@ static bool take_watch(const Culprit__Control__V1__Watch *in, struct control_wat
 	return *ret->service;
 }
 
+static bool take_measure(const Culprit__Control__V1__Measure *in, struct control_measure *ret)
+{
+	*ret = (struct control_measure){.duration_ms = in->duration_ms,
+					.slow_ns = in->slow_ns,
+					.budget_percent = in->budget_percent};
+	if (!take_id(in->id, ret->id) || strlen(in->service) >= sizeof(ret->service) ||
+	    strlen(in->function) >= sizeof(ret->function) ||
+	    strlen(in->file) >= sizeof(ret->file) || in->duration_ms < CONTROL_MIN_MEASURE_MS ||
+	    in->duration_ms > CONTROL_MAX_MEASURE_MS ||
+	    !(in->budget_percent > 0 && in->budget_percent <= CONTROL_MAX_BUDGET))
+		return false;
+	take_text(in->service, ret->service, sizeof(ret->service));
+	take_text(in->function, ret->function, sizeof(ret->function));
+	take_text(in->file, ret->file, sizeof(ret->file));
+	/* A name that cleaning changes is none of a symbol or file. */
+	return *ret->service && control_is_function(ret->function) &&
+	       !strcmp(ret->function, in->function) && !strcmp(ret->file, in->file);
+}
+
 static int take_response(const Culprit__Control__V1__SyncResponse *in, struct control_response *ret)
 {
 	ret->cursor = in->cursor;
@@ -280,6 +410,12 @@ static int take_response(const Culprit__Control__V1__SyncResponse *in, struct co
 		struct control_watch w;
 
 		if (take_watch(in->watches[i], &w) && vec_push(&ret->watches, w) < 0)
+			return -ENOMEM;
+	}
+	for (size_t i = 0; i < in->n_measures && ret->measures.n < CONTROL_MAX_MEASURES; i++) {
+		struct control_measure m;
+
+		if (take_measure(in->measures[i], &m) && vec_push(&ret->measures, m) < 0)
 			return -ENOMEM;
 	}
 	take_settings(in->settings, &ret->settings);

@@ -110,6 +110,75 @@ static int put_watched(struct arena *a, const struct control_watched *w,
 	return 0;
 }
 
+static void put_measurement(const struct control_measurement *m,
+			    Culprit__Control__V1__Measurement *out)
+{
+	*out = (Culprit__Control__V1__Measurement)CULPRIT__CONTROL__V1__MEASUREMENT__INIT;
+	out->id = text(m->id);
+	out->state = (Culprit__Control__V1__State)(m->state + 1);
+	out->reason = text(m->reason);
+	out->processes = m->processes;
+	out->others = m->others;
+	out->measured_ms = m->measured_ms;
+	out->slow_ns = m->slow_ns;
+	out->calls = m->calls;
+	out->returned = m->returned;
+	out->total_ns = m->total_ns;
+	out->longest_ns = m->longest_ns;
+	out->slow = m->slow;
+	out->lost = m->lost;
+	out->thinned = m->thinned;
+	out->cost_percent = m->cost_percent;
+	out->n_buckets = MIN(m->n_buckets, (u32)CONTROL_MAX_BUCKETS);
+	out->buckets = (uint64_t *)(uintptr_t)m->buckets;
+}
+
+static int put_call(struct arena *a, const struct control_call *c, Culprit__Control__V1__Call *out)
+{
+	*out = (Culprit__Control__V1__Call)CULPRIT__CONTROL__V1__CALL__INIT;
+	out->measure = text(c->measure);
+	out->end_ns = c->end_ns;
+	out->ns = c->ns;
+	out->pid = c->pid;
+	out->tid = c->tid;
+	out->comm = text(c->comm);
+	if (c->has_trace) {
+		out->trace_id = bytes(c->trace_id, sizeof(c->trace_id));
+		out->span_id = bytes(c->span_id, sizeof(c->span_id));
+	}
+	out->result = text(c->result);
+	out->stack = text(c->stack);
+	out->n_arguments = MIN(c->n_arguments, (u32)CONTROL_MAX_ARGUMENTS);
+	out->arguments = (void *)list(a, out->n_arguments, sizeof(**out->arguments));
+	if (!out->arguments)
+		return -ENOMEM;
+	for (size_t i = 0; i < out->n_arguments; i++) {
+		*out->arguments[i] =
+			(Culprit__Control__V1__Argument)CULPRIT__CONTROL__V1__ARGUMENT__INIT;
+		out->arguments[i]->name = text(c->arguments[i].name);
+		out->arguments[i]->value = text(c->arguments[i].value);
+	}
+	return 0;
+}
+
+static int put_measured_functions(struct arena *a, const struct control_request *r,
+				  Culprit__Control__V1__SyncRequest *m)
+{
+	int e = 0;
+
+	m->n_measured = r->measured.n;
+	m->measured = (void *)list(a, m->n_measured, sizeof(**m->measured));
+	m->n_calls = r->calls.n;
+	m->calls = (void *)list(a, m->n_calls, sizeof(**m->calls));
+	if (!m->measured || !m->calls)
+		return -ENOMEM;
+	for (size_t i = 0; i < m->n_measured; i++)
+		put_measurement(&r->measured.data[i], m->measured[i]);
+	for (size_t i = 0; i < m->n_calls && e == 0; i++)
+		e = put_call(a, &r->calls.data[i], m->calls[i]);
+	return e;
+}
+
 int control_request_encode(const struct control_request *r, struct str *out)
 {
 	_cleanup_arena_ struct arena a = ARENA_INIT(ARENA_BYTES);
@@ -117,7 +186,8 @@ int control_request_encode(const struct control_request *r, struct str *out)
 	Culprit__Control__V1__Settings settings;
 
 	if (r->tasks.n > CONTROL_MAX_TASKS || r->kept.n > CONTROL_MAX_KEEPS ||
-	    r->watched.n > CONTROL_MAX_WATCHES)
+	    r->watched.n > CONTROL_MAX_WATCHES || r->measured.n > CONTROL_MAX_MEASURES ||
+	    r->calls.n > CONTROL_MAX_CALLS)
 		return -E2BIG;
 	m.host = text(r->host);
 	m.host_id = text(r->host_id);
@@ -143,6 +213,8 @@ int control_request_encode(const struct control_request *r, struct str *out)
 		put_report(&r->tasks.data[i], m.tasks[i]);
 	for (size_t i = 0; i < m.n_kept; i++)
 		put_kept(&r->kept.data[i], m.kept[i]);
+	if (put_measured_functions(&a, r, &m) < 0)
+		return -ENOMEM;
 	return pack(&m.base, out);
 }
 
@@ -185,6 +257,18 @@ static void put_watch(const struct control_watch *w, Culprit__Control__V1__Watch
 	out->of = w->of;
 }
 
+static void put_measure(const struct control_measure *m, Culprit__Control__V1__Measure *out)
+{
+	*out = (Culprit__Control__V1__Measure)CULPRIT__CONTROL__V1__MEASURE__INIT;
+	out->id = text(m->id);
+	out->service = text(m->service);
+	out->function = text(m->function);
+	out->file = text(m->file);
+	out->duration_ms = m->duration_ms;
+	out->slow_ns = m->slow_ns;
+	out->budget_percent = m->budget_percent;
+}
+
 int control_response_encode(const struct control_response *r, struct str *out)
 {
 	_cleanup_arena_ struct arena a = ARENA_INIT(ARENA_BYTES);
@@ -192,7 +276,7 @@ int control_response_encode(const struct control_response *r, struct str *out)
 	Culprit__Control__V1__Settings settings;
 
 	if (r->tasks.n > CONTROL_MAX_TASKS || r->keeps.n > CONTROL_MAX_KEEPS ||
-	    r->watches.n > CONTROL_MAX_WATCHES)
+	    r->watches.n > CONTROL_MAX_WATCHES || r->measures.n > CONTROL_MAX_MEASURES)
 		return -E2BIG;
 	m.cursor = r->cursor;
 	m.next_ms = r->next_ms;
@@ -202,7 +286,9 @@ int control_response_encode(const struct control_response *r, struct str *out)
 	m.keeps = (void *)list(&a, m.n_keeps, sizeof(**m.keeps));
 	m.n_watches = r->watches.n;
 	m.watches = (void *)list(&a, m.n_watches, sizeof(**m.watches));
-	if (!m.tasks || !m.keeps || !m.watches)
+	m.n_measures = r->measures.n;
+	m.measures = (void *)list(&a, m.n_measures, sizeof(**m.measures));
+	if (!m.tasks || !m.keeps || !m.watches || !m.measures)
 		return -ENOMEM;
 	put_settings(&r->settings, &settings);
 	m.settings = &settings;
@@ -212,5 +298,7 @@ int control_response_encode(const struct control_response *r, struct str *out)
 		put_task(&r->tasks.data[i], m.tasks[i]);
 	for (size_t i = 0; i < m.n_keeps; i++)
 		put_keep(&r->keeps.data[i], m.keeps[i]);
+	for (size_t i = 0; i < m.n_measures; i++)
+		put_measure(&r->measures.data[i], m.measures[i]);
 	return pack(&m.base, out);
 }

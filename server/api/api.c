@@ -165,11 +165,12 @@ static void put_error(struct api_call *c, enum api_style style, int r)
 /* ---- routes ---- */
 
 static const struct api_route *const tables[] = {
-	api_page_routes,	   api_view_routes,	api_agent_routes,    api_source_routes,
-	api_assembly_routes,	   api_querier_routes,	api_input_routes,    api_symbol_routes,
-	api_trace_routes,	   api_slow_routes,	api_lane_routes,     api_cost_routes,
-	api_pyroscope_routes,	   api_settings_routes, api_task_routes,     api_policy_routes,
-	api_agent_settings_routes, api_control_routes,	api_analysis_routes, api_growth_routes};
+	api_page_routes,	api_view_routes,	   api_agent_routes,   api_source_routes,
+	api_assembly_routes,	api_querier_routes,	   api_input_routes,   api_symbol_routes,
+	api_trace_routes,	api_slow_routes,	   api_lane_routes,    api_cost_routes,
+	api_pyroscope_routes,	api_settings_routes,	   api_task_routes,    api_policy_routes,
+	api_measurement_routes, api_agent_settings_routes, api_control_routes, api_analysis_routes,
+	api_growth_routes};
 
 static bool path_is(const char *route, const char *path)
 {

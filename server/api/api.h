@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "server/ingest/ingest.h"
+#include "server/measurements/measurements.h"
 #include "server/net/net.h"
 #include "server/policies/policies.h"
 #include "server/settings/settings.h"
@@ -44,10 +45,11 @@ bool api_shows_folder(const char *path);
 struct api_options {
 	struct store *store; /* borrowed, like ingest */
 	struct ingest *ingest;
-	struct symstore *symbols;	 /* borrowed; NULL: this server stores no symbols */
-	struct tasks *tasks;		 /* borrowed */
-	struct policies *policies;	 /* borrowed */
-	struct settings *agent_settings; /* borrowed */
+	struct symstore *symbols;	   /* borrowed; NULL: this server stores no symbols */
+	struct tasks *tasks;		   /* borrowed */
+	struct policies *policies;	   /* borrowed */
+	struct measurements *measurements; /* borrowed */
+	struct settings *agent_settings;   /* borrowed */
 	struct api_cost cost;
 	const char *audit_log;	  /* borrowed: path of a file that is appended to; NULL: none */
 	const char *settings;	  /* borrowed: path of a file; NULL: clients cannot keep settings */

@@ -38,6 +38,8 @@ int api_sync(struct api *a, const u8 *data, size_t n, const char *host, struct s
 	if (r == 0)
 		r = policies_sync(a->o.policies, &q, &answer);
 	if (r == 0)
+		r = measurements_sync(a->o.measurements, &q, &answer);
+	if (r == 0)
 		settings_sync(a->o.agent_settings, &q, &answer);
 	return r < 0 ? r : control_response_encode(&answer, out);
 }

@@ -68,6 +68,7 @@ extern const struct api_route api_slow_routes[];	   /* slow.c */
 extern const struct api_route api_trace_routes[];	   /* traces.c: spans */
 extern const struct api_route api_analysis_routes[];	   /* analysis.c */
 extern const struct api_route api_task_routes[];	   /* tasks.c */
+extern const struct api_route api_measurement_routes[];	   /* measurements.c */
 extern const struct api_route api_policy_routes[];	   /* policies.c */
 extern const struct api_route api_agent_settings_routes[]; /* settings.c */
 

@@ -545,3 +545,133 @@ Test(control, memory_is_bounded)
 	cr_expect_eq(control_response_decode((const u8 *)s.data, s.n, &r, &d), -EBADMSG);
 	cr_expect(strstr(d.text, "of more than 1048576 bytes"), "%s", d.text);
 }
+
+/* ---- functions that are measured ---- */
+
+static void put_measure(struct str *s, const char *function, const char *file, u64 ms,
+			double budget)
+{
+	_cleanup_str_ struct str m = {};
+	u64 bits;
+
+	memcpy(&bits, &budget, sizeof(bits));
+	put_text(&m, 1, "m1");
+	put_text(&m, 2, "shop");
+	put_text(&m, 3, function);
+	put_text(&m, 4, file);
+	put_number(&m, 5, ms);
+	put_fixed(&m, 7, bits);
+	put_message(s, 7, &m);
+}
+
+Test(control, measures_come_back_and_wrong_ones_do_not)
+{
+	static const char *const wrong[] = {"", "*", "a*", "(*", "a?", "a\nb", "a\x7f", "\xff"};
+	_cleanup_control_response_ struct control_response a = {}, b = {}, c = {};
+	struct control_measure m = {.id = "m1",
+				    .service = "*",
+				    .function = "main.(*Shelf).\"Count\"",
+				    .file = "[kernel]",
+				    .duration_ms = 30000,
+				    .slow_ns = 5,
+				    .budget_percent = 0.5};
+	_cleanup_str_ struct str s = {}, odd = {};
+	char longest[CONTROL_TEXT_BYTES + 1];
+
+	cr_assert_eq(vec_push(&a.measures, m), 0);
+	cr_assert_eq(control_response_encode(&a, &s), 0);
+	read_response(&s, &b);
+	cr_assert_eq(b.measures.n, 1);
+	cr_assert_eq(memcmp(b.measures.data, &m, sizeof(m)), 0);
+
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+		put_measure(&odd, wrong[i], "", 5000, 1);
+	memset(longest, 'a', sizeof(longest));
+	longest[CONTROL_TEXT_BYTES] = '\0';
+	put_measure(&odd, longest, "", 5000, 1);
+	put_measure(&odd, "f", longest, 5000, 1);
+	put_measure(&odd, "f", "a\nb", 5000, 1);
+	put_measure(&odd, "f", "", CONTROL_MIN_MEASURE_MS - 1, 1);
+	put_measure(&odd, "f", "", CONTROL_MAX_MEASURE_MS + 1, 1);
+	put_measure(&odd, "f", "", 5000, 0);
+	put_measure(&odd, "f", "", 5000, 1e9);
+	put_measure(&odd, "f", "", 5000, __builtin_nan(""));
+	put_measure(&odd, "good", "", 5000, 1);
+	read_response(&odd, &c);
+	cr_assert_eq(c.measures.n, 1);
+	cr_assert_str_eq(c.measures.data[0].function, "good");
+}
+
+Test(control, measurements_and_calls_come_back)
+{
+	_cleanup_control_request_ struct control_request a = {.host = "h"}, b = {};
+	struct control_measurement m = {.id = "m1",
+					.state = CONTROL_STATE_ARMED,
+					.reason = "so",
+					.processes = 2,
+					.others = true,
+					.measured_ms = 1000,
+					.slow_ns = 9,
+					.calls = 7,
+					.returned = 6,
+					.total_ns = 600,
+					.longest_ns = 300,
+					.slow = 1,
+					.lost = 3,
+					.thinned = 0.5,
+					.cost_percent = 0.25,
+					.n_buckets = 249};
+	struct control_call c = {.measure = "m1",
+				 .end_ns = 1700000000000000000,
+				 .ns = 300,
+				 .pid = 5,
+				 .tid = 6,
+				 .comm = "stock",
+				 .has_trace = true,
+				 .trace_id = TRACE,
+				 .span_id = SPAN,
+				 .n_arguments = 2,
+				 .arguments = {{"items", "8000"}, {"name", "\"a b\""}},
+				 .result = "-1",
+				 .stack = "answer\nserve"};
+	_cleanup_str_ struct str s = {};
+
+	m.buckets[0] = 1;
+	m.buckets[248] = 5;
+	cr_assert_eq(vec_push(&a.measured, m), 0);
+	for (int i = 0; i < CONTROL_MAX_CALLS; i++)
+		cr_assert_eq(vec_push(&a.calls, c), 0);
+	cr_assert_eq(control_request_encode(&a, &s), 0);
+	read_request(&s, &b);
+	cr_assert_eq(b.measured.n, 1);
+	cr_assert_eq(memcmp(b.measured.data, &m, sizeof(m)), 0);
+	cr_assert_eq(b.calls.n, CONTROL_MAX_CALLS);
+	cr_assert_eq(memcmp(&b.calls.data[CONTROL_MAX_CALLS - 1], &c, sizeof(c)), 0);
+	cr_assert_eq(vec_push(&a.calls, c), 0);
+	cr_assert_eq(control_request_encode(&a, &s), -E2BIG);
+}
+
+/* The largest message that an agent may make has room. */
+Test(control, the_longest_calls_fit)
+{
+	_cleanup_control_request_ struct control_request a = {}, b = {};
+	static struct control_measurement m = {.id = "m", .thinned = 1, .n_buckets = 256};
+	static struct control_call c = {.measure = "m", .end_ns = 1, .n_arguments = 6};
+	_cleanup_str_ struct str s = {};
+
+	for (u32 i = 0; i < 256; i++)
+		m.buckets[i] = 1ULL << 53;
+	for (u32 i = 0; i < 6; i++) {
+		memset(c.arguments[i].name, 'n', CONTROL_VALUE_BYTES - 1);
+		memset(c.arguments[i].value, 'v', CONTROL_VALUE_BYTES - 1);
+	}
+	memset(c.stack, 's', sizeof(c.stack) - 1);
+	for (int i = 0; i < CONTROL_MAX_MEASURES; i++)
+		cr_assert_eq(vec_push(&a.measured, m), 0);
+	for (int i = 0; i < CONTROL_MAX_CALLS; i++)
+		cr_assert_eq(vec_push(&a.calls, c), 0);
+	cr_assert_eq(control_request_encode(&a, &s), 0);
+	cr_assert_lt(s.n, CONTROL_MAX_BYTES / 2);
+	read_request(&s, &b);
+	cr_assert_eq(b.calls.n, CONTROL_MAX_CALLS);
+}

@@ -39,6 +39,7 @@ static struct place places[CAPTURE_MAX_SERVERS];
 static int set_error, keep_error, report_error;
 static struct capture *const some_capture = (struct capture *)&places;
 static struct watch *some_watch;
+static struct measures *some_measures;
 
 int __wrap_capture_set_tasks(struct capture *c, u32 server, const struct control_task *t, size_t n);
 int __wrap_capture_keep(struct capture *c, u32 server, const struct control_keep *k, size_t n);
@@ -99,7 +100,10 @@ static void begin(struct control_client *c, const char *host, const char *host_i
 {
 	if (!some_watch)
 		cr_assert_eq(watch_create(NULL, NULL, &some_watch), 0);
-	control_client_begin(c, some_capture, some_watch, host, host_id);
+	if (!some_measures)
+		cr_assert_eq(measures_create(&(struct measures_options){}, NULL, &some_measures),
+			     0);
+	control_client_begin(c, some_capture, some_watch, some_measures, host, host_id);
 }
 
 static struct control_client *start(void)
