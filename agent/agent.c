@@ -66,7 +66,7 @@ static void name_asker(struct agent *a)
 
 	identities_host(a->identities, "host.name", host, sizeof(host));
 	identities_host(a->identities, "host.id", host_id, sizeof(host_id));
-	control_client_begin(a->asks, a->capture, a->watch, host, host_id);
+	control_client_begin(a->asks, a->capture, a->watch, a->measures, host, host_id);
 }
 
 int agent_set_labels(struct agent *a, const struct agent_options *o, struct diag *reterr_diag)
@@ -232,8 +232,12 @@ static int start_capture(struct agent *a, struct diag *reterr_diag)
 		.take = send_profile,
 		.arg = a,
 	};
+	const struct measures_options mo = {
+		.identities = a->identities, .take = send_profile, .arg = a};
 	int r = watch_create(a->identities, reterr_diag, &a->watch);
 
+	if (r == 0)
+		r = measures_create(&mo, reterr_diag, &a->measures);
 	if (r == 0)
 		r = capture_create(&c, reterr_diag, &a->capture);
 	if (r < 0)
@@ -321,6 +325,7 @@ void agent_destroy(struct agent *a)
 	/* From here on nobody calls capture, and then nobody sends. */
 	control_client_end(a->asks);
 	capture_destroy(a->capture);
+	measures_destroy(a->measures);
 	watch_destroy(a->watch);
 	if (a->exporters)
 		exporters_destroy(a->exporters, DRAIN_MS);

@@ -46,9 +46,10 @@ struct recording_options {
 	u64 trace;
 	/* With trace: walkers of all runtimes are loaded first, not only of those that run. */
 	bool all_walkers;
-	u64 hz;	       /* samples per second on each CPU; 0: the event's default */
-	u64 period;    /* events per sample, instead of a rate; 0: none */
-	double budget; /* as sampler_options.budget */
+	bool trace_links; /* with trace: the programs are those of linked uprobes */
+	u64 hz;		  /* samples per second on each CPU; 0: the event's default */
+	u64 period;	  /* events per sample, instead of a rate; 0: none */
+	double budget;	  /* as sampler_options.budget */
 	const char *pids, *comms;
 	const char *cgroups; /* paths below the cgroup v2 mount, or absolute */
 	const char *uids;    /* users, by name or number */

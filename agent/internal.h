@@ -65,6 +65,7 @@ struct agent {
 	struct control_client *asks; /* the destinations for tasks */
 	struct capture *capture;
 	struct watch *watch;
+	struct measures *measures;
 	struct run *run;
 	struct budget budget; /* the memory limit of the process */
 
@@ -82,7 +83,8 @@ struct agent {
 };
 
 /* The events for options.trace; returns their number. */
-u32 recording_trace_events(u64 types, struct sampler_event ret[SAMPLER_MAX_SOURCES]);
+u32 recording_trace_events(const struct recording_options *o,
+			   struct sampler_event ret[SAMPLER_MAX_SOURCES]);
 
 /* For a process that runs for long: large blocks and what is free go back to the system. */
 void agent_tune_malloc(void);

@@ -215,8 +215,7 @@ static int select_samples(struct selection *s, const struct recording_options *o
 		return r;
 	*ret = (struct sampler_options){
 		.events = s->event,
-		.n_events = o->trace ? recording_trace_events(o->trace, s->event)
-				     : (u32)s->events.items.n,
+		.n_events = o->trace ? recording_trace_events(o, s->event) : (u32)s->events.items.n,
 		.traces = o->trace != 0,
 		.late_walkers = o->trace != 0 && !o->all_walkers,
 		.kernel_stacks = !o->user_only,

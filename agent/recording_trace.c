@@ -6,13 +6,15 @@
 
 #include "agent/internal.h"
 
-u32 recording_trace_events(u64 types, struct sampler_event ret[SAMPLER_MAX_SOURCES])
+u32 recording_trace_events(const struct recording_options *o,
+			   struct sampler_event ret[SAMPLER_MAX_SOURCES])
 {
-	static const struct {
+	const struct {
 		u32 type;
 		const char *name;
 	} rows[] = {
-		{BPF_PROG_TYPE_KPROBE, SAMPLER_TRACE_KPROBE},
+		{BPF_PROG_TYPE_KPROBE,
+		 o->trace_links ? SAMPLER_TRACE_UPROBE : SAMPLER_TRACE_KPROBE},
 		{BPF_PROG_TYPE_TRACEPOINT, SAMPLER_TRACE_TRACEPOINT},
 		{BPF_PROG_TYPE_RAW_TRACEPOINT, SAMPLER_TRACE_RAW},
 		{BPF_PROG_TYPE_PERF_EVENT, SAMPLER_TRACE_PERF},
@@ -20,7 +22,7 @@ u32 recording_trace_events(u64 types, struct sampler_event ret[SAMPLER_MAX_SOURC
 	u32 n = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-		if (types & 1ULL << rows[i].type)
+		if (o->trace & 1ULL << rows[i].type)
 			ret[n++] = (struct sampler_event){.name = rows[i].name};
 	return n;
 }

@@ -57,11 +57,13 @@ static int open_recording(struct tracing *t, u64 types, bool is_command, struct 
 {
 	struct recording_options o = {.trace = types,
 				      .all_walkers = is_command,
+				      .trace_links = tracer_session_links_uprobes(t->session),
 				      .kernel_only = !tracer_session_wants_user(t->session)};
 	struct sampler_trace at;
 	int r = parsers_start(d, &t->parsers);
 
 	t->walk = (struct tracer_walk){.stacks = -1,
+				       .links_uprobes = o.trace_links,
 				       .arg = t,
 				       .stack = name_stack,
 				       .stack_id = stack_id,

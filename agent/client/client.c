@@ -52,7 +52,8 @@ struct control_client {
 	u64 started_ms;
 	pthread_mutex_t lock;	 /* of all fields below */
 	struct capture *capture; /* borrowed; NULL: nobody is asked */
-	struct watch *watch;	 /* borrowed; there if `capture` is */
+	struct watch *watch;	 /* borrowed; there if `capture` is, as the next */
+	struct measures *measures;
 	char host[CONTROL_TEXT_BYTES], host_id[CONTROL_TEXT_BYTES];
 	struct control_settings in_force;
 	bool takes_settings;
@@ -94,6 +95,7 @@ static void forget_server(struct control_client *c, struct server *s)
 	if (c->capture) {
 		capture_forget_server(c->capture, number_of(c, s));
 		(void)watch_set(c->watch, number_of(c, s), NULL, 0);
+		(void)measures_set(c->measures, number_of(c, s), NULL, 0);
 	}
 	free(s->url);
 	*s = (struct server){};
@@ -115,6 +117,8 @@ static int ask_locked(struct control_client *c, struct server *s, struct str *ou
 	r = capture_report(c->capture, number_of(c, s), &q);
 	if (r == 0)
 		r = watch_report(c->watch, number_of(c, s), &q);
+	if (r == 0)
+		r = measures_report(c->measures, number_of(c, s), &q);
 	if (r == 0)
 		r = control_request_encode(&q, out);
 	if (r < 0)
@@ -199,6 +203,10 @@ static int take_response(struct control_client *c, struct server *s,
 
 	capture_answered(c->capture, number, s->n_kept);
 	watch_answered(c->watch, number);
+	measures_answered(c->measures, number);
+	e = measures_set(c->measures, number, r->measures.data, r->measures.n);
+	if (e < 0)
+		return e;
 	e = watch_set(c->watch, number, r->watches.data, r->watches.n);
 	if (e < 0)
 		return e;
@@ -321,11 +329,12 @@ const struct export_asking *control_client_asking(const struct control_client *c
 }
 
 void control_client_begin(struct control_client *c, struct capture *capture, struct watch *watch,
-			  const char *host, const char *host_id)
+			  struct measures *measures, const char *host, const char *host_id)
 {
 	pthread_mutex_lock(&c->lock);
 	c->capture = capture;
 	c->watch = watch;
+	c->measures = measures;
 	snprintf(c->host, sizeof(c->host), "%s", host);
 	snprintf(c->host_id, sizeof(c->host_id), "%s", host_id);
 	pthread_mutex_unlock(&c->lock);

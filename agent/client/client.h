@@ -2,7 +2,7 @@
 /*
  * The agent's end of the control channel (lib/control): asks each destination for tasks, tells it
  * what became of those that it has given, and hands its answers to agent/capture; what policies of
- * the server measure, to agent/watch.
+ * the server measure, to agent/watch; functions that it wants measured, to agent/measures.
  *
  *	destination's thread (agent/export) ─→ question: capture_report() ─→ the server
  *	                                    ←─ answer: capture_set_tasks(), capture_keep()
@@ -21,6 +21,7 @@
 
 #include "agent/capture/capture.h"
 #include "agent/export/export.h"
+#include "agent/measures/measures.h"
 #include "agent/watch/watch.h"
 #include "base/str.h"
 #include "base/types.h"
@@ -34,11 +35,11 @@ void control_client_destroy(struct control_client *c);
 /* For export_options. Borrowed until control_client_destroy(). */
 const struct export_asking *control_client_asking(const struct control_client *c);
 /*
- * Who asks, and for whom; `capture` and `watch` are borrowed until control_client_end(). Again when
+ * Who asks, and for whom; all three are borrowed until control_client_end(). Again when
  * the host's name changes.
  */
 void control_client_begin(struct control_client *c, struct capture *capture, struct watch *watch,
-			  const char *host, const char *host_id);
+			  struct measures *measures, const char *host, const char *host_id);
 /* From now on nobody is asked, and answers that come are dropped. NULL is fine. */
 void control_client_end(struct control_client *c);
 /* From now on these URLs are asked at most: the tasks of others end. */

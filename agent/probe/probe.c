@@ -502,6 +502,11 @@ bool probe_wants_admin(void)
 	return strtol(text, NULL, 10) > 2;
 }
 
+bool probe_may_open_uprobes(void)
+{
+	return probe_caps() >> CAP_SYS_ADMIN & 1;
+}
+
 static bool lacks_admin(void)
 {
 	return probe_wants_admin() && !(probe_caps() >> CAP_SYS_ADMIN & 1);

@@ -47,6 +47,11 @@ int probe_features(struct probe_features *ret, struct diag *reterr_diag);
  */
 bool probe_wants_admin(void);
 /*
+ * Whether this process may open perf events of uprobes, for which the kernel wants CAP_SYS_ADMIN.
+ * Without it, they are linked (probe_link_uprobes()), which takes CAP_PERFMON.
+ */
+bool probe_may_open_uprobes(void);
+/*
  * Whether waits of threads can be sampled: 0; 1: but not who ends them; -ENOENT, or another
  * negative errno.
  */

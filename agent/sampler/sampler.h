@@ -32,6 +32,7 @@
 #define SAMPLER_ALLOC "alloc"
 /* Stacks for the programs of a script, by program type. */
 #define SAMPLER_TRACE_KPROBE "trace-kprobe"
+#define SAMPLER_TRACE_UPROBE "trace-uprobe" /* of uprobes that are linked */
 #define SAMPLER_TRACE_TRACEPOINT "trace-tracepoint"
 #define SAMPLER_TRACE_RAW "trace-raw"
 #define SAMPLER_TRACE_PERF "trace-perf"

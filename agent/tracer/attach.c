@@ -530,10 +530,11 @@ static attach_many_fn *many_of(const struct attaching *t, u32 probe)
 {
 	const struct trace_compiled *c = probe_of(t, probe);
 
-	/* The programs of a prog array have one attach type, which is none. */
-	if (c->type != BPF_PROG_TYPE_KPROBE || !t->m->target.has_cookie ||
-	    t->l->program->codes.data[c->code].second)
+	if (c->type != BPF_PROG_TYPE_KPROBE || !t->m->target.has_cookie)
 		return NULL;
+	/* The programs of a prog array have one attach type, which is none unless it is this. */
+	if (t->l->program->codes.data[c->code].second)
+		return t->l->walk && t->l->walk->links_uprobes ? attach_uprobes : NULL;
 	if (has_provider(c, "kprobe") || has_provider(c, "kretprobe"))
 		return t->m->has_kprobe_multi &&
 				       !strchr(c->point->parts[c->point->n_parts - 1], '+')
@@ -554,7 +555,7 @@ static int attach_run(struct attaching *t, u32 first, u32 *ret_n, struct diag *d
 	while (many && end < n && is_alike(t, first, end))
 		end++;
 	*ret_n = end - first;
-	if (*ret_n > 1) {
+	if (*ret_n > 1 || (many == attach_uprobes && t->m->links_uprobes)) {
 		list = calloc(*ret_n, sizeof(*list));
 		for (u32 i = 0; list && i < *ret_n; i++)
 			list[i] = first + i;

@@ -86,6 +86,7 @@ struct tracer_machine {
 	struct btf *btf;	    /* owned, or NULL */
 	u32 pid;		    /* the process of -p or -c; 0: none */
 	bool has_kprobe_multi, has_uprobe_multi;
+	bool links_uprobes; /* each, because perf events of them are not permitted */
 	u32 n_points, max_points;
 	struct str missing;	 /* a line for each point that does not exist */
 	struct strtab functions; /* that the kernel's BTF describes */

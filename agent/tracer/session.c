@@ -115,6 +115,14 @@ u64 tracer_session_stack_types(const struct tracer_session *s)
 	return types;
 }
 
+bool tracer_session_links_uprobes(const struct tracer_session *s)
+{
+	vec_foreach (&s->program->probes, p)
+		if (p->type == BPF_PROG_TYPE_KPROBE && p->point->provider[0] == 'k')
+			return false;
+	return s->machine->links_uprobes;
+}
+
 bool tracer_session_wants_user(const struct tracer_session *s)
 {
 	vec_foreach (&s->program->codes, c)

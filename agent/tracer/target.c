@@ -227,6 +227,7 @@ int tracer_machine_create(u32 pid, struct diag *reterr_diag, struct tracer_machi
 	m->has_kprobe_multi = has_attach_type(m->btf, "BPF_TRACE_KPROBE_MULTI") &&
 			      access("/sys/bus/event_source/devices/kprobe", F_OK) == 0;
 	m->has_uprobe_multi = has_attach_type(m->btf, "BPF_TRACE_UPROBE_MULTI");
+	m->links_uprobes = m->has_uprobe_multi && !probe_may_open_uprobes();
 	m->target = (struct trace_target){
 		.arg = m,
 		.btf = m->btf,

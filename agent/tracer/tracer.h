@@ -26,7 +26,8 @@ struct tracer_walk_entry {
 	int enter; /* borrowed */
 };
 struct tracer_walk {
-	int stacks; /* the map TRACE_MAP_STACKS; borrowed */
+	int stacks;	    /* the map TRACE_MAP_STACKS; borrowed */
+	bool links_uprobes; /* as tracer_session_links_uprobes() */
 	vec(struct tracer_walk_entry) entries;
 	/* Who names the stacks: as in struct trace_names. */
 	void *arg;
@@ -68,6 +69,11 @@ int tracer_session_create(const struct tracer_session_options *o, struct diag *r
 			  struct tracer_session **ret);
 /* Bits 1 << enum bpf_prog_type: types of programs whose actions want stacks. 0: none does. */
 u64 tracer_session_stack_types(const struct tracer_session *s);
+/*
+ * Whether these programs are those of uprobes that are linked: all programs of a prog array have
+ * one attach type, also those that walk.
+ */
+bool tracer_session_links_uprobes(const struct tracer_session *s);
 /* Whether an action wants the stack of the process, or its span. */
 bool tracer_session_wants_user(const struct tracer_session *s);
 /* `walk`: for these types, borrowed until the end; or NULL. */

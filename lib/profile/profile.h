@@ -197,6 +197,8 @@ int profile_add_string(struct profile *p, const char *s, size_t n, u32 *ret_id);
 int profile_add_mapping(struct profile *p, const struct profile_mapping *m, u32 *ret_id);
 int profile_add_function(struct profile *p, const struct profile_function *f, u32 *ret_id);
 int profile_add_frame(struct profile *p, const struct profile_frame *f, u32 *ret_id);
+/* Adds a frame of another profile, with its function and mapping. */
+int profile_copy_frame(struct profile *to, const struct profile *from, u32 frame, u32 *ret_id);
 /* Adds a frame that is no function but a remark, such as "[truncated: too deep]". */
 int profile_add_note(struct profile *p, const char *text, u32 *ret_frame);
 int profile_add_thread(struct profile *p, const struct profile_thread *t, u32 *ret_id);

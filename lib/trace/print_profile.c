@@ -20,50 +20,15 @@ struct making {
 	vec(u32) rest; /* frames at the root */
 };
 
-static int copy_text(struct making *m, u32 id, u32 *ret)
-{
-	const char *text = profile_string(m->from, id);
-
-	return profile_add_string(m->to, text, strlen(text), ret);
-}
-
-static int copy_function(struct making *m, u32 id, u32 *ret)
-{
-	struct profile_function f = m->from->functions.data[id];
-	int r = copy_text(m, f.name, &f.name);
-
-	if (r == 0)
-		r = copy_text(m, f.system_name, &f.system_name);
-	if (r == 0)
-		r = copy_text(m, f.file, &f.file);
-	return r < 0 ? r : profile_add_function(m->to, &f, ret);
-}
-
-static int copy_mapping(struct making *m, u32 id, u32 *ret)
-{
-	struct profile_mapping map = m->from->mappings.data[id];
-	int r = copy_text(m, map.path, &map.path);
-
-	if (r == 0)
-		r = copy_text(m, map.build_id, &map.build_id);
-	return r < 0 ? r : profile_add_mapping(m->to, &map, ret);
-}
-
 static int copy_frame(struct making *m, u32 id)
 {
 	const u64 *known = map_get(&m->frames, id);
-	struct profile_frame f = m->from->frames.data[id];
 	u32 to = 0;
-	int r = 0;
+	int r;
 
 	if (known)
 		return vec_push(&m->stack, (u32)*known);
-	if (f.function != PROFILE_NONE)
-		r = copy_function(m, f.function, &f.function);
-	if (r == 0 && f.mapping != PROFILE_NONE)
-		r = copy_mapping(m, f.mapping, &f.mapping);
-	if (r == 0)
-		r = profile_add_frame(m->to, &f, &to);
+	r = profile_copy_frame(m->to, m->from, id, &to);
 	if (r == 0)
 		r = map_put(&m->frames, id, to);
 	return r < 0 ? r : vec_push(&m->stack, to);
