@@ -364,7 +364,8 @@ static const struct ctl_verb task_verbs[] = {
 
 static const struct ctl_verb *find_verb(int n, char **words)
 {
-	static const struct ctl_verb *const all[] = {task_verbs, ctl_policy_verbs, ctl_agent_verbs,
+	static const struct ctl_verb *const all[] = {task_verbs, ctl_policy_verbs,
+						     ctl_measure_verbs, ctl_agent_verbs,
 						     ctl_flamegraph_verbs};
 
 	if (n < 2)
@@ -435,18 +436,21 @@ int cmd_ctl(int argc, char **argv)
 					      {"task add", add_options, &a},
 					      {"task requests", requests_options, &a},
 					      {"policy create", ctl_policy_options, &a},
+					      {"measure add", ctl_measure_options, &a},
 					      {"agent set", ctl_agent_options, &a},
 					      {}};
 	const struct option_usage usage = {
 		.command = "ctl",
 		.operands = "task add|list|show|cancel|delete|requests [SERVICE [ENDPOINT]|ID], "
-			    "policy create|list|show|delete ..., agent set|unset|list [HOST], "
+			    "policy create|list|show|delete ..., measure add|list|show|stop|delete "
+			    "[FUNCTION|ID], agent set|unset|list [HOST], "
 			    "flamegraph get|set|delete [JSON]",
 		.summary =
 			"Tells a server which requests of a service to profile in detail: the slow "
 			"ones, those with\nerrors, or all. Prints the tasks, why they have no "
 			"data, and the requests that they kept.\nA policy adds a task when a "
-			"process, a machine or an endpoint has reached a threshold.\nSettings tell "
+			"process, a machine or an endpoint has reached a threshold.\nA measurement counts the "
+			"calls of a function on all hosts, with latencies and slow calls.\nSettings tell "
 			"the agents of hosts how to sample always.\nflamegraph is "
 			"the configuration of culprit stackprobe.",
 		.groups = groups,
@@ -462,11 +466,14 @@ int cmd_ctl(int argc, char **argv)
 		return r < 0 ? 2 : 0;
 	v = find_verb(argc - first, argv + first);
 	if (!v)
-		return cli_error(2, "ctl: give task add SERVICE [ENDPOINT], task list, or task "
-				    "show|cancel|delete|requests ID; policy create SERVICE CAUSE "
-				    "THRESHOLD [ENDPOINT], policy list, or policy show|delete ID; "
-				    "agent list, or agent set|unset [HOST]; flamegraph get|delete, "
-				    "or flamegraph set JSON");
+		return cli_error(
+			2,
+			"ctl: give task add SERVICE [ENDPOINT], task list, or task "
+			"show|cancel|delete|requests ID; policy create SERVICE CAUSE "
+			"THRESHOLD [ENDPOINT], policy list, or policy show|delete ID; "
+			"measure add FUNCTION, measure list, or measure "
+			"show|stop|delete ID; agent list, or agent set|unset [HOST]; flamegraph get|delete, "
+			"or flamegraph set JSON");
 	is_probe = !strcmp(v->object, "flamegraph");
 	if (!a.server)
 		a.server = is_probe ? DEFAULT_PROBE : DEFAULT_SERVER;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `culprit ctl`: cmd_ctl.c parses, asks the server and has the tasks; ctl_policy.c, ctl_agent.c and
- * ctl_flamegraph.c have tables of further verbs, ended by one without a name.
+ * `culprit ctl`: cmd_ctl.c parses, asks the server and has the tasks; ctl_policy.c, ctl_agent.c,
+ * ctl_measure.c and ctl_flamegraph.c have tables of further verbs, ended by one without a name.
  */
 #pragma once
 
@@ -25,6 +25,9 @@ struct ctl_arguments {
 	const char *window, *silence;
 	double latency_percentile;
 	u64 count, of, min_requests, max_per_day;
+	/* measure add */
+	const char *service, *file, *measure_duration, *slow;
+	double cost;
 	/* agent set */
 	const char *off_cpu;
 	u64 hz;
@@ -39,7 +42,8 @@ struct ctl_verb {
 	void (*print)(const struct json_t *answer); /* NULL: nothing */
 };
 extern const struct ctl_verb ctl_policy_verbs[], ctl_agent_verbs[], ctl_flamegraph_verbs[];
-extern const struct option ctl_policy_options[], ctl_agent_options[];
+extern const struct ctl_verb ctl_measure_verbs[];
+extern const struct option ctl_measure_options[], ctl_policy_options[], ctl_agent_options[];
 
 /* Puts the members of a task that options tell, without service and endpoint (cmd_ctl.c). */
 int ctl_put_task(const struct ctl_arguments *a, struct json_writer *w);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stock service of the demo: GET /stock?n=N returns N numbers, GET /inventory their sum, for
- * which it locks all shelves for half a second: purchases meanwhile wait, for culprit to find. A
- * thread works on each request and publishes its span with libculprit-context; the span itself is
- * sent as OTLP in JSON to this machine, to the port of OTEL_EXPORTER_OTLP_ENDPOINT.
+ * which it locks all shelves for half a second: purchases meanwhile wait, for culprit to find. GET
+ * /parcel?items=N returns the boxes that N items need, which takes long if N is large. A thread
+ * works on each request and publishes its span with libculprit-context; the span itself is sent as
+ * OTLP in JSON to this machine, to the port of OTEL_EXPORTER_OTLP_ENDPOINT.
  *
  *	stock PORT
  */
@@ -142,6 +143,27 @@ static __attribute__((noinline)) unsigned long take_inventory(void)
 	return sum;
 }
 
+/*
+ * Puts each item into the first box that has room for it, and looks at all boxes before: fast for a
+ * purchase, slow for a wholesaler's.
+ */
+static __attribute__((noinline)) unsigned pack_parcel(unsigned items)
+{
+	unsigned *room = calloc(items + 1, sizeof(*room)), boxes = 0;
+
+	for (unsigned i = 0; room && i < items; i++) {
+		unsigned size = 51 + i % 40, box = 0;
+
+		while (box < boxes && room[box] < size)
+			box++;
+		if (box == boxes)
+			room[boxes++] = 100;
+		room[box] -= size;
+	}
+	free(room);
+	return boxes;
+}
+
 static void answer_stock(int fd, unsigned items)
 {
 	size_t used = 0, cap = (size_t)items * 12 + 1;
@@ -156,10 +178,10 @@ static void answer_stock(int fd, unsigned items)
 	free(body);
 }
 
-static void answer_inventory(int fd)
+static void answer_number(int fd, unsigned long number)
 {
 	char body[24];
-	int n = snprintf(body, sizeof(body), "%lu\n", take_inventory());
+	int n = snprintf(body, sizeof(body), "%lu\n", number);
 
 	dprintf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", n,
 		body);
@@ -171,15 +193,19 @@ static void answer(int fd)
 	ssize_t n = read(fd, request, sizeof(request) - 1);
 	struct span span;
 	unsigned items = 0;
-	int is_inventory;
+	const char *route;
 
 	if (n <= 0)
 		return;
 	request[n] = '\0';
-	is_inventory = !strncmp(request, "GET /inventory ", 15);
-	begin_span(&span, request, is_inventory ? "/inventory" : "/stock");
-	if (is_inventory)
-		answer_inventory(fd);
+	route = !strncmp(request, "GET /inventory ", 15) ? "/inventory"
+		: !strncmp(request, "GET /parcel?", 12)	 ? "/parcel"
+							 : "/stock";
+	begin_span(&span, request, route);
+	if (!strcmp(route, "/inventory"))
+		answer_number(fd, take_inventory());
+	else if (sscanf(request, "GET /parcel?items=%u", &items) == 1 && items <= 100000)
+		answer_number(fd, pack_parcel(items));
 	else if (sscanf(request, "GET /stock?n=%u", &items) == 1 && items <= 10000)
 		answer_stock(fd, items);
 	else

@@ -78,6 +78,8 @@ export interface LiveState {
   requests: RequestState;
   /** The id of the task that is shown, "" for all. */
   task: string;
+  /** The id of the measurement that is shown over the view, "" for none. */
+  measure: string;
   /** Of an opened request: its calls, by this estimate, instead of the flame graph. */
   calls: Estimator;
   /** Of its calls: all threads and processes as one tree. */
@@ -92,7 +94,7 @@ export interface LiveState {
 }
 
 export const LIVE_DEFAULTS: LiveState = {
-  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", lane: "", waits: "", idle: false, source: "", line: 0, code: null, by: "", find: "", sort: "", requests: NO_REQUEST, task: "", calls: "", whole: false, kept: "",
+  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", lane: "", waits: "", idle: false, source: "", line: 0, code: null, by: "", find: "", sort: "", requests: NO_REQUEST, task: "", measure: "", calls: "", whole: false, kept: "",
   last: 300, range: null,
   base: { ago: 3600, range: null, service: null, filters: null },
 };
@@ -117,7 +119,7 @@ export function putRange(q: URLSearchParams, prefix: string, range: Range | null
 export function encodeLive(s: LiveState): string {
   const q = new URLSearchParams();
   const d = LIVE_DEFAULTS;
-  for (const key of ["view", "service", "type", "stacks", "group", "chart", "lane", "waits", "source", "by", "find", "sort", "task", "calls", "kept"] as const)
+  for (const key of ["view", "service", "type", "stacks", "group", "chart", "lane", "waits", "source", "by", "find", "sort", "task", "measure", "calls", "kept"] as const)
     if (s[key] !== d[key])
       q.set(key, s[key]);
   if (s.source !== "" && s.line > 0)
@@ -227,6 +229,7 @@ export function decodeLive(search: string): LiveState {
     requests: takeRequests(q),
     sort: q.get("sort") ?? "",
     task: /^[0-9a-z_-]{1,64}$/.test(q.get("task") ?? "") ? q.get("task")! : "",
+    measure: /^[0-9a-z_-]{1,64}$/.test(q.get("measure") ?? "") ? q.get("measure")! : "",
     calls: oneOf(q.get("calls"), ESTIMATORS),
     whole: q.get("whole") === "1",
     kept: oneOf(q.get("kept"), KEPT_SHOWN),

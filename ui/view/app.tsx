@@ -10,6 +10,8 @@ import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } fr
 import { colouring, showsWaits } from "../draw/colour.ts";
 import type { Theme } from "../draw/colour.ts";
 import type { CodeOf, Filter, WaitView } from "../model/address.ts";
+import { whyNotMeasured } from "../model/measurements.ts";
+import type { FunctionOf } from "../model/measurements.ts";
 import type { Factors } from "../model/cost.ts";
 import { functionIds } from "../model/functions.ts";
 import { baseScale, weigh } from "../model/layout.ts";
@@ -22,7 +24,7 @@ import type { Losses } from "../model/stats.ts";
 import { count, percent, value } from "../model/text.ts";
 import { applyTransform, invert, withoutPaths } from "../model/transform.ts";
 import type { Transform } from "../model/transform.ts";
-import { findPath, frameName, GROUP, NONE, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
+import { findPath, frameName, GROUP, INLINED, NONE, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
 import type { Profile, Samples, Tree } from "../model/tree.ts";
 import { frameKind, valueType, WAIT_LABEL, waitOfFrame } from "../model/vocab.ts";
 import { eachSample, hasTimes, sampleLanes, sampleLines, sampleRange, selectSamples } from "../model/samples.ts";
@@ -64,6 +66,8 @@ interface Props {
   onWait?: (name: string) => void;
   /** Shows the requests that run a function. */
   onRequests?: (name: string) => void;
+  /** Measures a function on all hosts that run it. */
+  onMeasure?: (of: FunctionOf) => void;
   /** Losses that agents report, if they are known apart from the profile. */
   losses?: Losses | null | undefined;
   /** The cost of CPU time, if it is known. */
@@ -295,6 +299,13 @@ export function App(p: Props): preact.JSX.Element {
     if (code)
       p.onCode?.(code);
   };
+  /** The menu's entry; none for what is no function. */
+  const measuring = (node: number): Item[] => {
+    const code = p.onMeasure ? codeOf(node) : null;
+    const f = tree.frame[node]!;
+    return code ? [["Measure this function", () => p.onMeasure!({ function: code.name, file: code.file }), undefined,
+      whyNotMeasured(profile.kinds[profile.frames.kind[f]!]?.name ?? "", code.name, code.file, (profile.frames.flags[f]! & INLINED) !== 0)]] : [];
+  };
   const keeps = (name: string): boolean => state.transforms.some((t) => t.op === "keep" && t.name === name);
   /** Only whole paths through the frame, or again all. */
   const keep = (name: string): void => change({ zoom: "", transforms: keeps(name) ? state.transforms.filter((t) => t.op !== "keep" || t.name !== name)
@@ -518,6 +529,7 @@ export function App(p: Props): preact.JSX.Element {
         ...p.onSource && fileOf(menu.spot.first) !== "" ? [["Source lines", () => openSource(menu.spot.first), "o"] as Item] : [],
         ...p.onCode && codeOf(menu.spot.first) ? [["Instructions", () => openCode(menu.spot.first), "a"] as Item] : [],
         ...p.onRequests ? [["Requests that run it", () => p.onRequests!(nodeName(profile, tree, menu.spot.first))] as Item] : [],
+        ...measuring(menu.spot.first),
         ["Only paths through this function", () => transform("focus", menu.spot.first), "F"],
         ["Only whole paths through this function", () => transform("keep", menu.spot.first)],
         ["Drop paths through this function", () => transform("drop", menu.spot.first), "D"],

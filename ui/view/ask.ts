@@ -21,6 +21,8 @@ import { readSlow } from "../model/slow.ts";
 import type { Slow } from "../model/slow.ts";
 import { NO_REQUEST, parametersOf, readEndpoints, readRequests, readWaterfall } from "../model/traces.ts";
 import type { Endpoint, Request, Waterfall } from "../model/traces.ts";
+import { readMeasurements } from "../model/measurements.ts";
+import type { Measurement } from "../model/measurements.ts";
 import { readPolicies } from "../model/policies.ts";
 import type { Policy } from "../model/policies.ts";
 import { isDelivered, keptTypes, readKept, readTask, readTasks } from "../model/tasks.ts";
@@ -62,7 +64,7 @@ export type Part =
   | { of: "services"; rows: ServiceRow[]; by: string; labels: string[]; quality: Quality }
   | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range }
   | { of: "traces"; endpoints: Endpoint[]; requests: Request[]; waterfall: Waterfall | null; profile: Profile | null; slow: Slow | null; quality: Quality | null }
-  | { of: "tasks"; tasks: Task[]; policies: Policy[]; task: Task | null; kept: Kept | null; waterfall: Waterfall | null; profile: Profile | null; calls: Analysis | null;
+  | { of: "tasks"; tasks: Task[]; policies: Policy[]; measurements: Measurement[]; task: Task | null; kept: Kept | null; waterfall: Waterfall | null; profile: Profile | null; calls: Analysis | null;
       together: Together | null; ms: number }
   | { of: "growth"; growth: Growth | null; services: Share[] }
   | { of: "agents"; agents: Agents; events: string[] };
@@ -347,9 +349,10 @@ async function askTogether(a: Round, task: Task, kept: Kept): Promise<{ together
 
 async function askTasks(a: Round): Promise<Answer> {
   const { source, signal, state } = a;
-  const part = { of: "tasks" as const, tasks: [], policies: [], task: null, kept: null, waterfall: null, profile: null, calls: null, together: null, ms: 0 };
+  const part = { of: "tasks" as const, tasks: [], policies: [], measurements: [], task: null, kept: null, waterfall: null, profile: null, calls: null, together: null, ms: 0 };
   if (state.task === "")
-    return { part: { ...part, tasks: readTasks(await source.json("tasks", {}, signal)), policies: readPolicies(await source.json("policies", {}, signal)) }, damaged: false };
+    return { part: { ...part, tasks: readTasks(await source.json("tasks", {}, signal)), policies: readPolicies(await source.json("policies", {}, signal)),
+      measurements: readMeasurements(await source.json("measurements", {}, signal)) }, damaged: false };
   const { trace } = state.requests;
   const [t, r] = await Promise.all([source.json(`tasks/${state.task}`, {}, signal), source.json(`tasks/${state.task}/requests`, { limit: state.kept === "" ? REQUESTS : ALL_REQUESTS, trace }, signal)]);
   const [task, kept] = [readTask(t), readKept(r)];

@@ -37,9 +37,12 @@ import { typeOf, usePoll } from "./poll.ts";
 import type { Poll } from "./poll.ts";
 import { NO_REQUEST, parametersOf } from "../model/traces.ts";
 import type { Endpoint } from "../model/traces.ts";
+import { readMeasurement } from "../model/measurements.ts";
+import type { FunctionOf } from "../model/measurements.ts";
 import { rangeOf, readTask } from "../model/tasks.ts";
 import { chosenOf, toggle, toggleWait, waitOf } from "../model/waits.ts";
 import { wokenBy } from "../model/wakes.ts";
+import { MeasureCard, MeasureDialog } from "./measure.tsx";
 import { Services } from "./services.tsx";
 import { ServiceTable } from "./servicetable.tsx";
 import { Source } from "./source.ts";
@@ -64,6 +67,8 @@ const KEYS: Keys = [
   [["[", "]"], "earlier, later"],
   [["-"], "show twice the time range"],
 ];
+/** Around a slow call: its request began before, and ended after it. */
+const AROUND_MS = 60000;
 const VIEW_WORD: Record<ViewName, string> = {
   flame: "Flame graph", services: "Services", compare: "Compare", traces: "Traces", tasks: "Tasks", agents: "Agents", files: "Files", growth: "Growth" };
 
@@ -187,6 +192,8 @@ interface Common {
   title: string;
   /** Opens the dialog for a new task, of an endpoint. */
   onTask: (of: Endpoint | null) => void;
+  /** Opens the dialog for a measurement of a function. */
+  onMeasure: (of: FunctionOf) => void;
 }
 
 /** Another view. The opened trace of one is not that of another. */
@@ -342,7 +349,7 @@ function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Ele
                 does not publish its context: <code>man culprit-up</code>.</p></div> : <Nothing poll={p.poll} type={p.type} state={p.state} change={p.change} />}
               {...p.state.view === "flame" ? { onWait: (name: string) => p.change({ filters: toggleWait(p.state.filters, name) }) } : {}}
               onRequests={(name) => p.change({ view: "traces", stacks: `fn="${name.replace(/[\\"]/g, "\\$&")}"`, requests: NO_REQUEST })}
-              onSource={(source, line) => p.change({ source, line, code: null })} onCode={(code) => p.change({ code, source: "" })} />;
+              onSource={(source, line) => p.change({ source, line, code: null })} onCode={(code) => p.change({ code, source: "" })} onMeasure={p.onMeasure} />;
 }
 
 function requestTitle(s: LiveState, service: string): string {
@@ -503,8 +510,9 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
   const range = view?.range ?? rangeAt(state, now);
   const absolute = state.range ?? range;
   const title = state.service ? showable(state.service) : "All services";
+  const [measuring, setMeasuring] = useState<FunctionOf | null>(null);
   const [arming, setArming] = useState<{ of: Endpoint | null } | null>(null);
-  const common: Common = { source, state, change, poll, view, type: typeOf(view), range, now, title, onTask: (of) => setArming({ of }) };
+  const common: Common = { source, state, change, poll, view, type: typeOf(view), range, now, title, onTask: (of) => setArming({ of }), onMeasure: setMeasuring };
 
   const onKey = (e: KeyboardEvent): void => {
     if (e.ctrlKey || e.metaKey || e.altKey || (e.target as HTMLElement).matches("input, select, textarea") ||
@@ -578,6 +586,18 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
         }
         return said;
       }} />}
+      {measuring && <MeasureDialog of={measuring} service={state.service} services={view && "services" in view.part ? view.part.services.map((s) => s.name) : []}
+                                   onClose={() => setMeasuring(null)} onStart={async (m) => {
+        const { said, answer } = await source.send("POST", "measurements", m);
+        if (said === "") {
+          setMeasuring(null);
+          change({ measure: readMeasurement(answer).id });
+        }
+        return said;
+      }} />}
+      {state.measure !== "" && !problem && <MeasureCard key={state.measure} source={source} id={state.measure} onClose={() => change({ measure: "" })}
+        onTrace={(c) => change({ ...toView(state, "traces"), measure: "", filters: [], stacks: "", requests: { ...NO_REQUEST, trace: c.trace },
+          range: { from: Math.floor(c.end - c.ns / 1e6) - AROUND_MS, to: Math.ceil(c.end) + AROUND_MS } })} />}
       {custom && <Custom range={custom === "base" ? baseRange(state.base, range) : absolute} onClose={() => setCustom(null)}
                          onRange={(r) => change(custom === "base" ? { base: { ...state.base, range: r } } : { range: r })} />}
     </div>

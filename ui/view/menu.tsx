@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The menu of a frame: at the pointer, or at the focused frame when opened by the keyboard. */
+import { Fragment } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Place } from "./flame.tsx";
 
-/** An entry: its label, its action, and the key that does the same to the focused frame. */
-export type Item = [label: string, run: () => void, key?: string];
+/** An entry: its label, its action, the key that does the same to the focused frame, and why it cannot be done here. */
+export type Item = [label: string, run: () => void, key?: string | undefined, whyNot?: string];
 
 interface Props {
   at: Place;
@@ -30,7 +31,7 @@ export function Menu(p: Props): preact.JSX.Element {
     return () => document.removeEventListener("pointerdown", outside);
   });
   const onKey = (e: KeyboardEvent): void => {
-    const all = [...ref.current!.querySelectorAll("button")];
+    const all = [...ref.current!.querySelectorAll<HTMLButtonElement>("button:not(:disabled)")];
     const at = all.indexOf(document.activeElement as HTMLButtonElement);
     const to = e.key === "ArrowDown" ? at + 1 : e.key === "ArrowUp" ? at - 1 : e.key === "Home" ? 0
       : e.key === "End" ? all.length - 1 : null;
@@ -44,11 +45,12 @@ export function Menu(p: Props): preact.JSX.Element {
   return (
     <div class="menu" role="menu" aria-label={p.name} ref={ref} onKeyDown={onKey}>
       <p title={p.name}>{p.name}</p>
-      {p.items.map(([label, run, key]) => (
-        <button key={label} role="menuitem" aria-keyshortcuts={key} onClick={() => {
+      {p.items.map(([label, run, key, whyNot = ""]) => <Fragment key={label}>
+        <button role="menuitem" aria-keyshortcuts={key} disabled={whyNot !== ""} onClick={() => {
           p.onClose();
           run();
-        }}>{label}{key && <kbd aria-hidden="true">{key}</kbd>}</button>))}
+        }}>{label}{key && <kbd aria-hidden="true">{key}</kbd>}</button>
+        {whyNot !== "" && <small class="why-not">{whyNot}</small>}</Fragment>)}
     </div>
   );
 }

@@ -17,6 +17,7 @@ import { nameOfType } from "../model/vocab.ts";
 import type { SampleType } from "../model/vocab.ts";
 import type { Part } from "./ask.ts";
 import { Calls } from "./calls.tsx";
+import { Measurements } from "./measure.tsx";
 import { Cause, Policies } from "./policies.tsx";
 import type { PolicyActions } from "./policies.tsx";
 import { stateColour, StateBar, statesText, stateText } from "./states.tsx";
@@ -213,7 +214,8 @@ export function Tasks(p: Props): preact.JSX.Element {
   const q = part.waterfall ? part.kept?.requests.find((x) => x.trace === state.requests.trace) : undefined;
   if (!part.task || !part.kept)
     return <div class="traces-page lists tasks-page"><TaskList {...p} />
-      <Policies policies={part.policies} now={p.now} actions={p.actions} onTask={(id) => change({ task: id, requests: NO_REQUEST })} /></div>;
+      <Policies policies={part.policies} now={p.now} actions={p.actions} onTask={(id) => change({ task: id, requests: NO_REQUEST })} />
+      <Measurements all={part.measurements} now={p.now} onShow={(measure) => change({ measure })} /></div>;
   const { together } = part;
   return <div class={q || together ? "traces-page tasks-page" : "traces-page lists tasks-page"}>
     <div class="filter traces-bar">
