@@ -35,6 +35,7 @@
 
 #define MAX_SCRIPT (4u << 20)
 #define POLL_MS 100
+#define NO_BUDGET 1000000 /* percent: more than there are CPUs */
 #define DEFAULT_BUDGET 25 /* percent of one CPU */
 
 struct trace_arguments {
@@ -65,9 +66,10 @@ static const struct option trace_options[] = {
 		"duration", 'd', A, seconds, 1, 86400 * 365,
 		"of --graph, --syscalls and a FUNCTION: end after so long; default: at Ctrl-C"),
 	OPTION_F64(
-		"budget", 0, "PERCENT", A, budget, 0, 1000000,
+		"budget", 0, "PERCENT", A, budget, 0, NO_BUDGET,
 		"CPU time of one CPU that all probes together may cost (default 25, 0: no limit);\n"
-		"the most expensive one is detached after some seconds above it, and a line says so"),
+		"the most expensive one is detached after some seconds above it, and a line says so;\n"
+		"those of a FUNCTION are detached for part of the time"),
 	OPTION_FLAG("list", 'l', A, list,
 		    "list probes, those that the operand stands for (a glob); with -v also their\n"
 		    "arguments"),
@@ -360,6 +362,7 @@ static int measure_function(struct trace *t, const char *program)
 			      .pid = t->command ? command_pid(t->command) : (u32)t->args.pid,
 			      .seconds = t->args.seconds,
 			      .slow_ns = (u64)(t->args.slower_s * 1e9),
+			      .budget_percent = t->args.budget > 0 ? t->args.budget : NO_BUDGET,
 			      .stacks = t->args.stacks,
 			      .json = is_json(t),
 			      .quiet = t->args.quiet,

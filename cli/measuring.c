@@ -440,6 +440,7 @@ static int measure(const struct measuring *o, const struct tracer_function_place
 						.path = place->path,
 						.pid = o->pid,
 						.slow_ns = o->slow_ns,
+						.budget_percent = o->budget_percent,
 						.stacks = o->stacks || o->profile};
 	struct view v = {.o = o};
 	_cleanup_str_ struct str script = {};

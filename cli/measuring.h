@@ -15,7 +15,8 @@ struct measuring {
 	const char *program;
 	u32 pid;
 	u64 slow_ns;
-	u64 seconds; /* 0: until it is ended */
+	double budget_percent; /* as in struct measure_options */
+	u64 seconds;	       /* 0: until it is ended */
 	bool stacks, json, quiet, show_script;
 	FILE *out;
 	const char *profile_path; /* flame graph of slow calls by their time, or NULL */

@@ -903,21 +903,6 @@ int sampler_drain(struct sampler *s)
 	return ring_buffer__consume(s->ring);
 }
 
-/* The memory of a map, as the kernel accounts for it. */
-static u64 map_bytes(const struct bpf_map *map)
-{
-	_cleanup_fclose_ FILE *f = NULL;
-	unsigned long long bytes = 0;
-	char path[64], line[128];
-
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", bpf_map__fd(map));
-	f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "memlock: %llu", &bytes) == 1)
-			break;
-	return bytes;
-}
-
 /* The sum over all CPUs, since the programs were loaded. */
 static u64 read_counter(const struct source *s, enum counter counter)
 {
@@ -978,7 +963,7 @@ static void read_stats(const struct sampler *s, struct sampler_stats *ret)
 		bpf_object__for_each_map(map, s->sources[i].object)
 		{
 			if (i == 0 || !source_shares_map(map))
-				ret->map_bytes += map_bytes(map);
+				ret->map_bytes += source_map_bytes(map);
 		}
 	}
 	if (s->started_ns)

@@ -395,3 +395,17 @@ u64 source_map_needs(const struct bpf_map *map)
 		return n * value;
 	}
 }
+
+u64 source_map_bytes(const struct bpf_map *map)
+{
+	_cleanup_fclose_ FILE *f = NULL;
+	unsigned long long bytes = 0;
+	char path[64], line[128];
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", bpf_map__fd(map));
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "memlock: %llu", &bytes) == 1)
+			break;
+	return bytes;
+}

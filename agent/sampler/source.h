@@ -191,3 +191,5 @@ void source_find_code(struct source *s);
 	{                                                                                          \
 		name##_bpf__destroy(s->skeleton);                                                  \
 	}
+/* The memory of a map, as the kernel accounts for it. */
+u64 source_map_bytes(const struct bpf_map *map);

@@ -52,7 +52,7 @@ def measure(culprit):
     """measure(FUNCTION, COMMAND, OPTION...) returns the last object of its JSON."""
 
     def measure_function(function, command, *options):
-        done = run(culprit, function, "-f", "json", "-c", command, *options)
+        done = run(culprit, function, "-f", "json", "--budget", "0", "-c", command, *options)
         assert done.returncode == 0, done.stderr
         lines = [line for line in done.stdout.splitlines() if line.startswith('{"type":"meas')]
         last = json.loads(lines[-1])
@@ -244,7 +244,7 @@ def test_script_can_be_shown_and_run(culprit, optimized, tmp_path):
     script = tmp_path / "x.bt"
     script.write_text(shown.stdout)
     done = run(culprit, "-c", f"{optimized} 0", script)
-    assert done.stdout.count("ms=60 why=a text result=54") == THREADS, done.stdout + done.stderr
+    assert done.stdout.count("args.ms=60 args.why=a text result=54") == THREADS, done.stdout + done.stderr
 
 
 # ---- places that would damage a program ----
