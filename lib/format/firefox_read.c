@@ -19,6 +19,12 @@
 
 #define READ_LIMIT_BYTES (1ULL << 30) /* JSON takes up to 20 times as much in memory */
 #define MAX_DEPTH 65536
+/*
+ * Stacks share their prefixes, and written out they may be huge. Frames of all stacks together, for
+ * each byte of the file, and what small files may have.
+ */
+#define FRAMES_PER_BYTE 16
+#define FRAMES_AT_LEAST (1u << 20)
 
 struct firefox_reader {
 	struct profile *p; /* owned */
@@ -29,7 +35,8 @@ struct firefox_reader {
 	u32 thread_id;
 	vec(u32) ids; /* of each frame of the thread, in the profile; PROFILE_NONE: not added yet */
 	vec(u32) stack;
-	double carry; /* remainder of weights that are not whole numbers */
+	u64 n_frames, max_frames; /* of all stacks so far */
+	double carry;		  /* remainder of weights that are not whole numbers */
 };
 
 static void reader_deinit(struct firefox_reader *f)
@@ -216,6 +223,9 @@ static int add_stack(struct firefox_reader *f, u32 at, u32 *ret)
 		r = push_wait(f, at);
 	if (r == 0)
 		r = push_frames(f, at);
+	f->n_frames += f->stack.n;
+	if (r == 0 && f->n_frames > f->max_frames)
+		return diag_set(f->diag, -EFBIG, "firefox: its stacks are too deep for its size");
 	return r < 0 ? r : profile_add_stack(f->p, f->stack.data, f->stack.n, ret);
 }
 
@@ -381,6 +391,7 @@ int firefox_read(const u8 *data, size_t n, struct profile **ret, struct diag *re
 	if (r < 0)
 		return r;
 	f.root = root;
+	f.max_frames = FRAMES_AT_LEAST + FRAMES_PER_BYTE * (u64)n;
 	r = read_root(&f);
 	json_decref(root);
 	if (r < 0)

@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/quota.h"
 #include "base/varint.h"
 #include "base/vec.h"
 #include "base/vocab.h"
@@ -19,6 +20,12 @@
 
 #define READ_LIMIT_BYTES (1ULL << 30)
 #define MAX_DEPTH 65536
+/*
+ * A tree is small, and its paths written out may be huge. Frames of all stacks together, for each
+ * byte of the page's data, and what small pages may have.
+ */
+#define FRAMES_PER_BYTE 16
+#define FRAMES_AT_LEAST (1u << 20)
 
 struct text {
 	const char *data; /* not terminated */
@@ -43,6 +50,7 @@ struct html_reader {
 	vec(u32) ids;  /* of each row of `frames`, in the profile; PROFILE_NONE: not added yet */
 	vec(u32) path; /* the current path, root first: rows of `frames` */
 	vec(u32) stack;
+	u64 n_frames; /* of all stacks so far */
 };
 
 static void reader_deinit(struct html_reader *f)
@@ -420,9 +428,14 @@ static int add_thread(struct html_reader *f, size_t *ret_first, u32 *ret)
 static int add_path(struct html_reader *f, s64 value)
 {
 	u32 thread, stack;
-	size_t first;
-	int r = add_thread(f, &first, &thread);
+	size_t first = 0;
+	int r = quota_check(f->diag);
 
+	f->n_frames += f->path.n;
+	if (f->n_frames > FRAMES_AT_LEAST + FRAMES_PER_BYTE * (u64)f->body.n)
+		return diag_set(f->diag, -EFBIG, "html: its stacks are too deep for its size");
+	if (r == 0)
+		r = add_thread(f, &first, &thread);
 	vec_clear(&f->stack);
 	for (size_t i = f->path.n; i > first && r == 0; i--) {
 		u32 *id = &f->ids.data[f->path.data[i - 1]];

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HTML writer: reads the page's data back in C, by doc/format/html.md. */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
+#include "base/varint.h"
 #include "format/html.h"
 #include "profile_fixture.h"
 
@@ -385,4 +387,45 @@ Test(html, what_cannot_be_read_is_told)
 	assert_refused(&other, other.n, "html: it has no profile");
 	str_puts(&odd, "<html>" HTML_ELEMENT "&&</script>");
 	assert_refused(&odd, odd.n, "html: its data is not base64");
+}
+
+/* A chain of 20,000 functions, each with a value of its own: 200 million frames, written out. */
+Test(html, a_small_tree_of_deep_stacks_is_refused)
+{
+	_cleanup_str_ struct str body = {}, s = {};
+	struct profile *p = NULL;
+	struct diag d = {};
+	u32 depth = 20000;
+
+#define SECTION(tag)                                                                               \
+	do {                                                                                       \
+		u32 n_ = (u32)s.n;                                                                 \
+		str_puts(&body, tag);                                                              \
+		str_append(&body, &n_, 4);                                                         \
+		str_append(&body, s.data, s.n);                                                    \
+		str_clear(&s);                                                                     \
+	} while (0)
+	str_puts(&body, HTML_MAGIC);
+	str_append(&s,
+		   "\x02\x00\x01"
+		   "f",
+		   4);
+	SECTION("STRS");
+	str_append(&s, "\x01\x00\x00", 3);
+	SECTION("KIND");
+	str_append(&s, "\x00", 1);
+	SECTION("MAPS");
+	str_append(&s, "\x01\x01\x00\x00\x00\x00\x00", 7);
+	SECTION("FRAM");
+	str_puts(&s, "{}");
+	SECTION("META");
+	varint_put(&s, depth);
+	for (u32 i = 0; i < 2 * depth; i++)
+		str_append(&s, "\x00", 1);
+	for (u32 i = 0; i < depth; i++)
+		str_append(&s, "\x02", 1);
+	SECTION("TREE");
+	cr_assert_eq(html_read_body((const u8 *)body.data, body.n, &p, &d), -EFBIG, "%s", d.text);
+	cr_expect_str_eq(d.text, "html: its stacks are too deep for its size");
+	cr_expect_null(p);
 }
