@@ -41,7 +41,7 @@ struct tracer_session_options {
 	const char *text; /* of the script, n bytes; borrowed until the session is destroyed */
 	size_t n;
 	const struct trace_parameters *parameters;
-	u32 pid;   /* probes of programs, and sampled events, are limited to it; 0: all processes */
+	u32 pid; /* probes of programs, and sampled events, are limited to it; 0: all processes */
 	/* `pid` runs its program only when the script is attached: its runtime is not known yet. */
 	bool is_command;
 	FILE *out; /* borrowed */

@@ -318,7 +318,7 @@ static __always_inline void read_pieces(struct syscalls_call *c, bool at_end)
 		return;
 	if (!at_end)
 		c->n = plan->n;
-	/* Before Linux 6.8 (10e14e9652bf) the verifier refuses some loops of this shape. */
+		/* Before Linux 6.8 (10e14e9652bf) the verifier refuses some loops of this shape. */
 #pragma clang loop unroll(full)
 	for (__u32 i = 0; i < SYSCALLS_PIECES; i++) {
 		if (!at_end)
