@@ -582,7 +582,13 @@ Test(control, measures_come_back_and_wrong_ones_do_not)
 	cr_assert_eq(control_response_encode(&a, &s), 0);
 	read_response(&s, &b);
 	cr_assert_eq(b.measures.n, 1);
-	cr_assert_eq(memcmp(b.measures.data, &m, sizeof(m)), 0);
+	cr_expect_str_eq(b.measures.data[0].id, m.id);
+	cr_expect_str_eq(b.measures.data[0].service, m.service);
+	cr_expect_str_eq(b.measures.data[0].function, m.function);
+	cr_expect_str_eq(b.measures.data[0].file, m.file);
+	cr_expect_eq(b.measures.data[0].duration_ms, m.duration_ms);
+	cr_expect_eq(b.measures.data[0].slow_ns, m.slow_ns);
+	cr_expect_eq(b.measures.data[0].budget_percent, m.budget_percent);
 
 	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
 		put_measure(&odd, wrong[i], "", 5000, 1);
@@ -600,6 +606,49 @@ Test(control, measures_come_back_and_wrong_ones_do_not)
 	read_response(&odd, &c);
 	cr_assert_eq(c.measures.n, 1);
 	cr_assert_str_eq(c.measures.data[0].function, "good");
+}
+
+static void assert_measurement(const struct control_measurement *a,
+			       const struct control_measurement *b)
+{
+	cr_expect_str_eq(a->id, b->id);
+	cr_expect_eq(a->state, b->state);
+	cr_expect_str_eq(a->reason, b->reason);
+	cr_expect_eq(a->processes, b->processes);
+	cr_expect_eq(a->others, b->others);
+	cr_expect_eq(a->measured_ms, b->measured_ms);
+	cr_expect_eq(a->slow_ns, b->slow_ns);
+	cr_expect_eq(a->calls, b->calls);
+	cr_expect_eq(a->returned, b->returned);
+	cr_expect_eq(a->total_ns, b->total_ns);
+	cr_expect_eq(a->longest_ns, b->longest_ns);
+	cr_expect_eq(a->slow, b->slow);
+	cr_expect_eq(a->lost, b->lost);
+	cr_expect_eq(a->thinned, b->thinned);
+	cr_expect_eq(a->cost_percent, b->cost_percent);
+	cr_assert_eq(a->n_buckets, b->n_buckets);
+	for (u32 i = 0; i < b->n_buckets; i++)
+		cr_expect_eq(a->buckets[i], b->buckets[i]);
+}
+
+static void assert_call(const struct control_call *a, const struct control_call *b)
+{
+	cr_expect_str_eq(a->measure, b->measure);
+	cr_expect_eq(a->end_ns, b->end_ns);
+	cr_expect_eq(a->ns, b->ns);
+	cr_expect_eq(a->pid, b->pid);
+	cr_expect_eq(a->tid, b->tid);
+	cr_expect_str_eq(a->comm, b->comm);
+	cr_expect_eq(a->has_trace, b->has_trace);
+	cr_expect_arr_eq(a->trace_id, b->trace_id, sizeof(b->trace_id));
+	cr_expect_arr_eq(a->span_id, b->span_id, sizeof(b->span_id));
+	cr_assert_eq(a->n_arguments, b->n_arguments);
+	for (u32 i = 0; i < b->n_arguments; i++) {
+		cr_expect_str_eq(a->arguments[i].name, b->arguments[i].name);
+		cr_expect_str_eq(a->arguments[i].value, b->arguments[i].value);
+	}
+	cr_expect_str_eq(a->result, b->result);
+	cr_expect_str_eq(a->stack, b->stack);
 }
 
 Test(control, measurements_and_calls_come_back)
@@ -644,9 +693,9 @@ Test(control, measurements_and_calls_come_back)
 	cr_assert_eq(control_request_encode(&a, &s), 0);
 	read_request(&s, &b);
 	cr_assert_eq(b.measured.n, 1);
-	cr_assert_eq(memcmp(b.measured.data, &m, sizeof(m)), 0);
+	assert_measurement(b.measured.data, &m);
 	cr_assert_eq(b.calls.n, CONTROL_MAX_CALLS);
-	cr_assert_eq(memcmp(&b.calls.data[CONTROL_MAX_CALLS - 1], &c, sizeof(c)), 0);
+	assert_call(&b.calls.data[CONTROL_MAX_CALLS - 1], &c);
 	cr_assert_eq(vec_push(&a.calls, c), 0);
 	cr_assert_eq(control_request_encode(&a, &s), -E2BIG);
 }
