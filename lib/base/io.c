@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/io.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/diag.h"
 #include "base/str.h"
 
 int io_write_all(int fd, const void *data, size_t n)
@@ -60,4 +63,27 @@ int io_read_fd(int fd, size_t max, struct str *ret)
 		if (ret->n + (size_t)n > max || str_append(ret, part, (size_t)n) < 0)
 			return -EFBIG;
 	return n < 0 ? -errno : 0;
+}
+
+int io_each_id(const char *directory, const char *prefix, const char *suffix, size_t max,
+	       int (*fn)(void *arg, const char *id), void *arg, struct diag *reterr_diag)
+{
+	size_t around = strlen(prefix) + strlen(suffix), n;
+	DIR *d = opendir(directory);
+	struct dirent *f;
+	int r = 0;
+
+	if (!d)
+		return diag_set(reterr_diag, -errno, "%s cannot be read: %s", directory,
+				strerror(errno));
+	while (r == 0 && (f = readdir(d))) {
+		n = strlen(f->d_name);
+		if (n <= around || n > around + max || !str_starts(f->d_name, prefix) ||
+		    !str_ends(f->d_name, suffix))
+			continue;
+		f->d_name[n - strlen(suffix)] = '\0';
+		r = fn(arg, f->d_name + strlen(prefix));
+	}
+	closedir(d);
+	return r;
 }

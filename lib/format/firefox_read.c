@@ -403,13 +403,7 @@ int firefox_read(const u8 *data, size_t n, struct profile **ret, struct diag *re
 /* No other format has threads with a meta. */
 int firefox_probe(const u8 *data, size_t n)
 {
-	size_t i = 0;
-
-	if (!data)
-		return 0;
-	while (i < n && i < 64 && strchr(" \t\r\n", data[i]) && data[i])
-		i++;
-	if (i >= n || data[i] != '{')
+	if (!data || profile_first_char(data, n) != '{')
 		return 0;
 	if (!memmem(data, n, "\"threads\"", 9) || !memmem(data, n, "\"meta\"", 6))
 		return 0;

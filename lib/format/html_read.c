@@ -537,13 +537,9 @@ int html_read(const u8 *data, size_t n, struct profile **ret, struct diag *reter
 
 int html_probe(const u8 *data, size_t n)
 {
-	size_t i = 0, element_n;
+	size_t element_n;
 
-	if (!data)
-		return 0;
-	while (i < n && i < 64 && strchr(" \t\r\n", data[i]) && data[i])
-		i++;
-	if (i >= n || data[i] != '<')
+	if (!data || profile_first_char(data, n) != '<')
 		return 0;
 	return find_element(data, n, &element_n) ? 90 : 0;
 }

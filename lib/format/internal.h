@@ -28,6 +28,8 @@ int profile_add_frame_text(struct profile *p, const char *text, size_t n, u32 *r
  * same text.
  */
 bool profile_split_address(const char *text, size_t n, size_t *ret_path_n, u64 *ret_address);
+/* The first character behind blanks, of which there may be some; 0: there is none. */
+char profile_first_char(const u8 *data, size_t n);
 int profile_add_comm(struct profile *p, const char *comm, size_t n, u32 *ret_thread);
 /* The length of the prefix of a pod's or container's name ("[Pod]"), if it has one; else 0. */
 size_t profile_root_prefix(const char *s, size_t n);

@@ -29,6 +29,15 @@ static void strip_suffix(const char *text, size_t *n, struct profile_frame *f)
 	*n -= 4;
 }
 
+char profile_first_char(const u8 *data, size_t n)
+{
+	size_t i = 0;
+
+	while (i < n && i < 64 && data[i] && strchr(" \t\r\n", data[i]))
+		i++;
+	return i < n ? (char)data[i] : '\0';
+}
+
 bool profile_split_address(const char *text, size_t n, size_t *ret_path_n, u64 *ret_address)
 {
 	size_t digits = 0;

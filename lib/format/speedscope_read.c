@@ -287,13 +287,7 @@ int speedscope_read(const u8 *data, size_t n, struct profile **ret, struct diag 
 /* The file names its schema, or has the two members that no other format has together. */
 int speedscope_probe(const u8 *data, size_t n)
 {
-	size_t i = 0;
-
-	if (!data)
-		return 0;
-	while (i < n && i < 64 && strchr(" \t\r\n", data[i]) && data[i])
-		i++;
-	if (i >= n || data[i] != '{')
+	if (!data || profile_first_char(data, n) != '{')
 		return 0;
 	if (memmem(data, MIN(n, (size_t)4096), "speedscope", 10))
 		return 90;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "server/api/internal.h"
 
 int api_create(const struct api_options *o, struct api **ret)
@@ -56,6 +57,24 @@ int api_body(struct api_call *c, struct str *own, const u8 **ret_data, size_t *r
 {
 	return ingest_decode(c->a->o.ingest, c->r->body, c->r->n_body, c->r->content_encoding, own,
 			     ret_data, ret_n, &c->d);
+}
+
+int api_json_body(struct api_call *c, struct json_t **ret)
+{
+	_cleanup_str_ struct str own = {};
+	const u8 *data;
+	size_t n;
+	int r = api_body(c, &own, &data, &n);
+
+	*ret = NULL;
+	return r < 0 ? r : json_read((const char *)data, n, JSON_REJECT_DUPLICATES, ret, &c->d);
+}
+
+void api_path_id(const struct api_call *c, const char *path, char ret[CONTROL_ID_BYTES])
+{
+	const char *id = c->r->path + strlen(path) + 1;
+
+	snprintf(ret, CONTROL_ID_BYTES, "%.*s", (int)strcspn(id, "/"), id);
 }
 
 /* ---- errors ---- */

@@ -165,6 +165,10 @@ bool api_is_protobuf(const char *content_type);
 void api_put_header(struct net_response *ret, const char *name, const char *value);
 /* The decompressed body. It points into the request or into *own. */
 int api_body(struct api_call *c, struct str *own, const u8 **ret_data, size_t *ret_n);
+/* The body as JSON. Free *ret with json_decref(), also after a failure. */
+int api_json_body(struct api_call *c, struct json_t **ret);
+/* The component of the request's path behind `path`, which the request's begins with. */
+void api_path_id(const struct api_call *c, const char *path, char ret[CONTROL_ID_BYTES]);
 
 /* api_sync() of a request that was compressed perhaps (control.c). */
 int api_sync_request(struct api *a, const struct net_request *r, struct str *out,

@@ -9,14 +9,6 @@
 
 #define PATH "/api/v1/measurements"
 
-/* The measurement's id in the path: the component behind PATH. */
-static void path_id(const struct api_call *c, char ret[CONTROL_ID_BYTES])
-{
-	const char *id = c->r->path + strlen(PATH "/");
-
-	snprintf(ret, CONTROL_ID_BYTES, "%.*s", (int)strcspn(id, "/"), id);
-}
-
 static int put_measurement(struct api_call *c, const char *id)
 {
 	_cleanup_measurement_info_ struct measurement_info i = {};
@@ -53,22 +45,17 @@ static int show(struct api_call *c)
 {
 	char id[CONTROL_ID_BYTES];
 
-	path_id(c, id);
+	api_path_id(c, PATH, id);
 	return put_measurement(c, id);
 }
 
 static int add(struct api_call *c)
 {
-	_cleanup_str_ struct str own = {};
 	char id[CONTROL_ID_BYTES];
 	struct measurement_spec spec;
-	json_t *object = NULL;
-	const u8 *data;
-	size_t n;
-	int r = api_body(c, &own, &data, &n);
+	json_t *object;
+	int r = api_json_body(c, &object);
 
-	if (r == 0)
-		r = json_read((const char *)data, n, JSON_REJECT_DUPLICATES, &object, &c->d);
 	if (r == 0)
 		r = measurement_spec_read(object, &spec, &c->d);
 	if (r == 0)
@@ -85,7 +72,7 @@ static int stop(struct api_call *c)
 	char id[CONTROL_ID_BYTES];
 	int r;
 
-	path_id(c, id);
+	api_path_id(c, PATH, id);
 	r = measurements_stop(c->a->o.measurements, id, &c->d);
 	if (r < 0)
 		return r;
@@ -98,7 +85,7 @@ static int delete (struct api_call *c)
 	char id[CONTROL_ID_BYTES];
 	int r;
 
-	path_id(c, id);
+	api_path_id(c, PATH, id);
 	r = measurements_delete(c->a->o.measurements, id, &c->d);
 	if (r < 0)
 		return r;

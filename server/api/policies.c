@@ -9,11 +9,6 @@
 
 #define PATH "/api/v1/policies"
 
-static void path_id(const struct api_call *c, char ret[CONTROL_ID_BYTES])
-{
-	snprintf(ret, CONTROL_ID_BYTES, "%s", c->r->path + strlen(PATH "/"));
-}
-
 static int put_policy(struct api_call *c, const char *id)
 {
 	_cleanup_policy_info_ struct policy_info i = {};
@@ -50,22 +45,17 @@ static int show(struct api_call *c)
 {
 	char id[CONTROL_ID_BYTES];
 
-	path_id(c, id);
+	api_path_id(c, PATH, id);
 	return put_policy(c, id);
 }
 
 static int add(struct api_call *c)
 {
-	_cleanup_str_ struct str own = {};
 	char id[CONTROL_ID_BYTES];
 	struct policy_spec spec;
-	json_t *object = NULL;
-	const u8 *data;
-	size_t n;
-	int r = api_body(c, &own, &data, &n);
+	json_t *object;
+	int r = api_json_body(c, &object);
 
-	if (r == 0)
-		r = json_read((const char *)data, n, JSON_REJECT_DUPLICATES, &object, &c->d);
 	if (r == 0)
 		r = policy_spec_read(object, &spec, &c->d);
 	if (r == 0)
@@ -82,7 +72,7 @@ static int delete (struct api_call *c)
 	char id[CONTROL_ID_BYTES];
 	int r;
 
-	path_id(c, id);
+	api_path_id(c, PATH, id);
 	r = policies_delete(c->a->o.policies, id, &c->d);
 	if (r < 0)
 		return r;

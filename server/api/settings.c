@@ -15,15 +15,10 @@ static int put_all(struct api_call *c)
 
 static int set(struct api_call *c)
 {
-	_cleanup_str_ struct str own = {};
 	char host[CONTROL_TEXT_BYTES];
-	json_t *object = NULL;
-	const u8 *data;
-	size_t n;
-	int r = api_body(c, &own, &data, &n);
+	json_t *object;
+	int r = api_json_body(c, &object);
 
-	if (r == 0)
-		r = json_read((const char *)data, n, JSON_REJECT_DUPLICATES, &object, &c->d);
 	if (r == 0)
 		r = settings_set(c->a->o.agent_settings, object, c->r->token_name, host, &c->d);
 	json_decref(object);

@@ -13,14 +13,6 @@
 #define PATH "/api/v1/tasks"
 #define DEFAULT_LIMIT 100
 
-/* The task's id in the path: the component behind PATH. */
-static void path_id(const struct api_call *c, char ret[CONTROL_ID_BYTES])
-{
-	const char *id = c->r->path + strlen(PATH "/");
-
-	snprintf(ret, CONTROL_ID_BYTES, "%.*s", (int)strcspn(id, "/"), id);
-}
-
 static int put_why(struct api_call *c, const char *id)
 {
 	struct task_reasons why = {};
@@ -78,22 +70,17 @@ static int show(struct api_call *c)
 {
 	char id[CONTROL_ID_BYTES];
 
-	path_id(c, id);
+	api_path_id(c, PATH, id);
 	return put_task(c, id);
 }
 
 static int add(struct api_call *c)
 {
-	_cleanup_str_ struct str own = {};
 	char id[CONTROL_ID_BYTES];
 	struct task_spec spec;
-	json_t *object = NULL;
-	const u8 *data;
-	size_t n;
-	int r = api_body(c, &own, &data, &n);
+	json_t *object;
+	int r = api_json_body(c, &object);
 
-	if (r == 0)
-		r = json_read((const char *)data, n, JSON_REJECT_DUPLICATES, &object, &c->d);
 	if (r == 0)
 		r = task_spec_read(object, &spec, &c->d);
 	if (r == 0)
@@ -110,7 +97,7 @@ static int cancel(struct api_call *c)
 	char id[CONTROL_ID_BYTES];
 	int r;
 
-	path_id(c, id);
+	api_path_id(c, PATH, id);
 	r = tasks_cancel(c->a->o.tasks, id, c->r->token_name, &c->d);
 	if (r < 0)
 		return r;
@@ -123,7 +110,7 @@ static int delete (struct api_call *c)
 	char id[CONTROL_ID_BYTES];
 	int r;
 
-	path_id(c, id);
+	api_path_id(c, PATH, id);
 	r = tasks_delete(c->a->o.tasks, id, &c->d);
 	if (r < 0)
 		return r;

@@ -3,7 +3,6 @@
  * Files of measurements, DIRECTORY/measurement-ID.json. The lock is held while one is written; that
  * is rare.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -64,17 +63,19 @@ void measurement_file_remove(const struct measurements *m, const char *id)
 			 strerror(errno));
 }
 
-static int load_file(struct measurements *m, const char *name)
+static int load_file(void *arg, const char *id)
 {
+	struct measurements *m = arg;
 	_cleanup_str_ struct str path = {}, text = {};
-	struct measurement_entry *e = calloc(1, sizeof(*e));
+	struct measurement_entry *e;
 	struct diag d = {};
 	json_t *o = NULL;
-	int r = e ? 0 : -ENOMEM;
+	int r;
 
-	str_printf(&path, "%s/%s", m->directory, name);
-	if (r == 0 && path.failed)
-		r = -ENOMEM;
+	if (m->list.n >= MEASUREMENTS_MAX)
+		return 0;
+	e = calloc(1, sizeof(*e));
+	r = e ? path_of(m, id, &path) : -ENOMEM;
 	if (r == 0)
 		r = io_read(str_get(&path), MAX_FILE_BYTES, &text);
 	if (r == 0)
@@ -84,9 +85,7 @@ static int load_file(struct measurements *m, const char *name)
 	json_decref(o);
 	/* The file's name counts. */
 	if (r == 0)
-		snprintf(e->info.id, sizeof(e->info.id), "%.*s",
-			 (int)(strlen(name) - strlen(PREFIX) - strlen(SUFFIX)),
-			 name + strlen(PREFIX));
+		snprintf(e->info.id, sizeof(e->info.id), "%s", id);
 	if (r == 0)
 		r = vec_push(&m->list, e);
 	if (r < 0)
@@ -107,27 +106,11 @@ static int compare_entries(const void *a, const void *b)
 	return strcmp(x->id, y->id);
 }
 
-static bool is_file(const char *name)
-{
-	size_t n = strlen(name), min = strlen(PREFIX) + strlen(SUFFIX);
-
-	return n > min && n < min + CONTROL_ID_BYTES && str_starts(name, PREFIX) &&
-	       str_ends(name, SUFFIX);
-}
-
 int measurement_files_load(struct measurements *m, struct diag *reterr_diag)
 {
-	DIR *d = opendir(m->directory);
-	struct dirent *f;
-	int r = 0;
+	int r = io_each_id(m->directory, PREFIX, SUFFIX, CONTROL_ID_BYTES - 1, load_file, m,
+			   reterr_diag);
 
-	if (!d)
-		return diag_set(reterr_diag, -errno, "%s cannot be read: %s", m->directory,
-				strerror(errno));
-	while (r == 0 && m->list.n < MEASUREMENTS_MAX && (f = readdir(d)))
-		if (is_file(f->d_name))
-			r = load_file(m, f->d_name);
-	closedir(d);
 	if (m->list.n)
 		qsort(m->list.data, m->list.n, sizeof(*m->list.data), compare_entries);
 	return r;

@@ -4,7 +4,6 @@
  * was measured is not in files: windows begin again after a restart. The lock is held while a file
  * is written; that is rare.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -241,17 +240,17 @@ static int read_policy(json_t *o, const char *id, struct policy_entry *e, struct
 	return r < 0 ? r : read_log(o, i);
 }
 
-static int load_file(struct policies *p, const char *name)
+static int load_file(void *arg, const char *id)
 {
+	struct policies *p = arg;
 	_cleanup_str_ struct str path = {}, text = {};
 	struct policy_entry *e = NULL;
-	char id[CONTROL_ID_BYTES];
 	struct diag d = {};
 	json_t *o = NULL;
 	int r;
 
-	snprintf(id, sizeof(id), "%.*s", (int)(strlen(name) - strlen(PREFIX) - strlen(SUFFIX)),
-		 name + strlen(PREFIX));
+	if (p->list.n >= POLICIES_MAX)
+		return 0;
 	r = path_of(p, id, &path);
 	if (r == 0)
 		r = io_read(str_get(&path), MAX_FILE_BYTES, &text);
@@ -282,27 +281,11 @@ static int compare_entries(const void *a, const void *b)
 	return strcmp(x->id, y->id);
 }
 
-static bool is_policy_file(const char *name)
-{
-	size_t n = strlen(name), min = strlen(PREFIX) + strlen(SUFFIX);
-
-	return n > min && n < min + CONTROL_ID_BYTES && str_starts(name, PREFIX) &&
-	       str_ends(name, SUFFIX);
-}
-
 int policy_files_load(struct policies *p, struct diag *reterr_diag)
 {
-	DIR *d = opendir(p->directory);
-	struct dirent *f;
-	int r = 0;
+	int r = io_each_id(p->directory, PREFIX, SUFFIX, CONTROL_ID_BYTES - 1, load_file, p,
+			   reterr_diag);
 
-	if (!d)
-		return diag_set(reterr_diag, -errno, "%s cannot be read: %s", p->directory,
-				strerror(errno));
-	while (r == 0 && p->list.n < POLICIES_MAX && (f = readdir(d)))
-		if (is_policy_file(f->d_name))
-			r = load_file(p, f->d_name);
-	closedir(d);
 	if (p->list.n)
 		qsort(p->list.data, p->list.n, sizeof(*p->list.data), compare_entries);
 	return r;

@@ -7,7 +7,6 @@
  * save_lock is held while a file is written. Whoever waits for it while another thread writes finds
  * its own change written, or writes it together with those of others.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -410,17 +409,17 @@ static int read_task(json_t *o, const char *id, struct task_entry *e, struct dia
 	return r;
 }
 
-static int load_file(struct tasks *t, const char *name)
+static int load_file(void *arg, const char *id)
 {
+	struct tasks *t = arg;
 	_cleanup_task_entry_ struct task_entry *e = NULL;
 	_cleanup_str_ struct str path = {}, text = {};
-	char id[CONTROL_ID_BYTES];
 	struct diag d = {};
 	json_t *o = NULL;
 	int r;
 
-	snprintf(id, sizeof(id), "%.*s", (int)(strlen(name) - strlen(PREFIX) - strlen(SUFFIX)),
-		 name + strlen(PREFIX));
+	if (t->list.n >= TASKS_MAX)
+		return 0;
 	r = path_of(t, id, &path);
 	if (r == 0)
 		r = io_read(str_get(&path), MAX_FILE_BYTES, &text);
@@ -455,27 +454,11 @@ static int compare_entries(const void *a, const void *b)
 	return strcmp(x->id, y->id);
 }
 
-static bool is_task_file(const char *name)
-{
-	size_t n = strlen(name), min = strlen(PREFIX) + strlen(SUFFIX);
-
-	return n > min && n < min + CONTROL_ID_BYTES && str_starts(name, PREFIX) &&
-	       str_ends(name, SUFFIX);
-}
-
 int task_files_load(struct tasks *t, struct diag *reterr_diag)
 {
-	DIR *d = opendir(t->directory);
-	struct dirent *f;
-	int r = 0;
+	int r = io_each_id(t->directory, PREFIX, SUFFIX, CONTROL_ID_BYTES - 1, load_file, t,
+			   reterr_diag);
 
-	if (!d)
-		return diag_set(reterr_diag, -errno, "%s cannot be read: %s", t->directory,
-				strerror(errno));
-	while (r == 0 && t->list.n < TASKS_MAX && (f = readdir(d)))
-		if (is_task_file(f->d_name))
-			r = load_file(t, f->d_name);
-	closedir(d);
 	if (t->list.n)
 		qsort(t->list.data, t->list.n, sizeof(*t->list.data), compare_entries);
 	return r;
