@@ -155,9 +155,9 @@ def convert(executable, tmp_path):
     """convert(FOLDED-TEXT, ENDING) returns the profile in another format, as bytes."""
 
     def run(folded, ending):
-        a, b = tmp_path / "convert.folded", tmp_path / f"convert{ending}"
+        a, b = tmp_path / "input.folded", tmp_path / f"converted{ending}"
         a.write_text(folded)
-        subprocess.run([executable, "convert", str(a), str(b)], check=True, timeout=60)
+        subprocess.run([executable, "convert", "--force", str(a), str(b)], check=True, timeout=60)
         return b.read_bytes()
 
     return run
