@@ -175,7 +175,7 @@ with() { # name, what it prints when it follows the machine ("": it does so with
 	done
 	sleep 5
 	one $name
-	kill -INT $p
+	kill $p # a shell starts what is in the background with SIGINT ignored
 	wait $p
 }
 culprit server --data-dir /tmp/store >/tmp/server.log 2>&1 &
