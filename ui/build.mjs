@@ -5,8 +5,9 @@
  *
  *	page.html, page.c	what lib/format/html_write.c fills in: the word @PAYLOAD@ stands
  *				where the base64 text of a profile goes
- *	live.html, live.c	what server/api/page.c serves; in live.c it is gzip, with its ETag
- *				and the header that says what it may do
+ *	live.c, live/		what server/api/page.c serves: live.html and the scripts that it
+ *				loads, some of them when a view is opened for the first time; in
+ *				live.c they are gzip, with the header that says what the page may do
  *
  *	node build.mjs --install | --out DIR [--depfile FILE]
  *
@@ -14,8 +15,8 @@
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 import { VOCAB_INPUTS, writeVocab } from "./vocab.mjs";
@@ -90,34 +91,43 @@ export function install(folder) {
   }
 }
 
-async function bundle(entry) {
+async function bundle(entry, options) {
   const esbuild = await import("esbuild");
   const r = await esbuild.build({
-    entryPoints: [join(here, entry)],
-    outdir: "out", bundle: true, minify: true, write: false, format: "iife",
+    entryPoints: [join(here, entry)], ...options,
+    outdir: "out", bundle: true, minify: true, write: false,
     target: ["chrome105", "firefox113", "safari16.4"], legalComments: "none", charset: "utf8",
     jsx: "automatic", jsxImportSource: "preact", logLevel: "silent",
     metafile: true, absWorkingDir: here,
     tsconfigRaw: { compilerOptions: { useDefineForClassFields: true } },
   }).catch((e) => die(e.errors?.map((x) => `${x.location?.file}:${x.location?.line}: ${x.text}`).join("\n") ?? e.message));
-  const text = (end) => r.outputFiles.find((f) => f.path.endsWith(end)).text.trim();
-  return { js: text(".js"), css: text(".css"), inputs: Object.keys(r.metafile.inputs).map((f) => join(here, f)) };
+  const css = r.outputFiles.find((f) => f.path.endsWith(".css")).text.trim();
+  if (/<\/style/i.test(css))
+    die("the styles would end their own element");
+  const outputs = Object.entries(r.metafile.outputs).map(([path, o]) => ({ ...o, name: basename(path) }));
+  const entryOutput = outputs.find((o) => o.entryPoint === entry);
+  return {
+    css, scripts: r.outputFiles.filter((f) => f.path.endsWith(".js")).map((f) => ({ name: basename(f.path), text: f.text.trim() })),
+    entry: entryOutput.name,
+    // What the entry imports before it runs.
+    first: entryOutput.imports.filter((i) => i.kind === "import-statement").map((i) => basename(i.path)),
+    inputs: Object.keys(r.metafile.inputs).map((f) => join(here, f)),
+  };
 }
 
 const ICON = "data:image/svg+xml," + encodeURIComponent(
   '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect y="9" width="16" height="6" rx="1" fill="#dc2626"/>' +
   '<rect y="1" width="7" height="6" rx="1" fill="#f59e0b"/><rect x="9" y="1" width="7" height="6" rx="1" fill="#ea580c"/></svg>');
 
-/** What a page may do: only this script and these styles run, and nothing is loaded from elsewhere. */
-function policy({ js, css }, more) {
-  const hash = (s) => `'sha256-${createHash("sha256").update(s, "utf8").digest("base64")}'`;
-  if (/<\/script|<!--/i.test(js) || /<\/style/i.test(css))
-    die("the bundle would end its own element");
-  return `default-src 'none'; script-src ${hash(js)}; style-src ${hash(css)}; img-src data:; ${more}` +
+const hash = (s) => `'sha256-${createHash("sha256").update(s, "utf8").digest("base64")}'`;
+
+/** What a page may do: only its own scripts and these styles run, and nothing is loaded from elsewhere. */
+function policy(css, scripts, more) {
+  return `default-src 'none'; script-src ${scripts}; style-src ${hash(css)}; img-src data:; ${more}` +
     "base-uri 'none'; form-action 'none'";
 }
 
-function page({ js, css }, csp, noscript, data) {
+function page({ css, csp, noscript, script, data = "" }) {
   return `<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -132,7 +142,7 @@ function page({ js, css }, csp, noscript, data) {
 </head>
 <body>
 <div id="app"><noscript>${noscript}</noscript></div>
-<script>${js}</script>
+${script}
 ${data}</body>
 </html>
 `;
@@ -147,6 +157,14 @@ function array(name, b) {
   return `const unsigned char ${name}[] = {\n${lines.join("\n")}\n};\nconst size_t ${name}_n = ${b.length};\n`;
 }
 
+function htmlPage(b) {
+  const [{ text }] = b.scripts;
+  if (/<\/script|<!--/i.test(text))
+    die("the script would end its own element");
+  return page({ css: b.css, csp: policy(b.css, hash(text), ""), script: `<script>${text}</script>`, data: PAYLOAD,
+    noscript: "This flame graph is drawn by a script in this file; nothing is loaded from elsewhere. Please allow it to run." });
+}
+
 function cArray(html) {
   const [head, tail, more] = html.split("@PAYLOAD@");
   if (tail === undefined || more !== undefined)
@@ -155,12 +173,27 @@ function cArray(html) {
     array("html_page_head", Buffer.from(head, "utf8")) + "\n" + array("html_page_tail", Buffer.from(tail, "utf8"));
 }
 
-function liveArray(html, csp) {
-  const tag = createHash("sha256").update(html, "utf8").digest("hex").slice(0, 20);
-  return "/* Made by ui/build.mjs. */\n#include \"server/api/live_page.h\"\n\n" +
-    array("live_page", gzipSync(Buffer.from(html, "utf8"), { level: 9 })) +
-    `const size_t live_page_plain_n = ${Buffer.byteLength(html)};\n` +
-    `const char live_page_etag[] = "\\"${tag}\\"";\nconst char live_page_csp[] = "${csp}";\n`;
+const LIVE_CSP = (b) => policy(b.css, "'self'", "connect-src 'self'; ");
+
+/** The served page and its scripts. The page is the first. */
+function liveFiles(b) {
+  const preload = b.first.map((name) => `<link rel="modulepreload" href="ui/${name}">\n`).join("");
+  const html = page({ css: b.css, csp: LIVE_CSP(b), script: `${preload}<script type="module" src="ui/${b.entry}"></script>`,
+    noscript: "This page is drawn by its scripts; nothing is loaded from other servers. Please allow them to run." });
+  return [{ name: "live.html", text: html }, ...b.scripts];
+}
+
+function liveArray(files, csp) {
+  const one = ({ name, text }, i) => {
+    const plain = Buffer.from(text, "utf8");
+    const tag = createHash("sha256").update(plain).digest("hex").slice(0, 20);
+    return { c: array(`file_${i}`, gzipSync(plain, { level: 9 })).replace(/^const unsigned/, "static const unsigned").replace(/\nconst size_t.*\n$/, "\n"),
+      row: `\t{"${name}", "\\"${tag}\\"", file_${i}, sizeof(file_${i}), ${plain.length}},` };
+  };
+  const all = files.map(one);
+  return `/* Made by ui/build.mjs. */\n#include "server/api/live_page.h"\n\n${all.map((f) => f.c).join("\n")}
+const struct live_file live_files[] = {\n${all.map((f) => f.row).join("\n")}\n};\nconst size_t live_files_n = ${all.length};
+const char live_page_csp[] = "${csp}";\n`;
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
@@ -169,17 +202,18 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const argument = (name) => process.argv.includes(name) ? process.argv[process.argv.indexOf(name) + 1] : null;
   const out = argument("--out");
   if (out) {
-    const b = await bundle("view/main.tsx");
-    const html = page(b, policy(b, ""), "This flame graph is drawn by a script in this file; nothing is loaded from elsewhere. " +
-      "Please allow it to run.", PAYLOAD);
+    const b = await bundle("view/main.tsx", { format: "iife" });
+    const html = htmlPage(b);
     writeFileSync(join(out, "page.html"), html);
     writeFileSync(join(out, "page.c"), cArray(html));
-    const l = await bundle("view/live.tsx");
-    const csp = policy(l, "connect-src 'self'; ");
-    const live = page(l, csp, "This page is drawn by a script in it; nothing is loaded from elsewhere. Please allow it to run.", "");
-    writeFileSync(join(out, "live.html"), live);
+    const l = await bundle("view/live.tsx", { format: "esm", splitting: true, entryNames: "[name]-[hash]", chunkNames: "[name]-[hash]" });
+    const files = liveFiles(l);
+    rmSync(join(out, "live"), { recursive: true, force: true });
+    mkdirSync(join(out, "live"));
+    for (const f of files)
+      writeFileSync(join(out, "live", f.name), f.text);
     // Who may show the page in a frame can only be said by a header.
-    writeFileSync(join(out, "live.c"), liveArray(live, csp + "; frame-ancestors 'none'"));
+    writeFileSync(join(out, "live.c"), liveArray(files, LIVE_CSP(l) + "; frame-ancestors 'none'"));
     const deps = argument("--depfile");
     if (deps)
       writeFileSync(deps, `${join(out, "page.c")}: ${[...new Set([...VOCAB_INPUTS, ...b.inputs, ...l.inputs])].map((f) => f.replace(/ /g, "\\ ")).join(" ")}\n`);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The page, and the flame graph in it. The page is one file without secrets, so it needs no token:
- * when the API requires a token, the page asks the user. It loads nothing but answers of the API.
+ * The page, its scripts, and the flame graph in it. They have no secrets, so they need no token:
+ * when the API requires a token, the page asks the user. The page loads nothing but its scripts
+ * and answers of the API.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,14 +24,14 @@ void api_put_header(struct net_response *ret, const char *name, const char *valu
 }
 
 /* For the few clients that do not accept gzip. */
-static int put_plain(struct str *out)
+static int put_plain(const struct live_file *f, struct str *out)
 {
-	_cleanup_free_ u8 *plain = malloc(live_page_plain_n);
+	_cleanup_free_ u8 *plain = malloc(f->plain_n);
 	z_stream z = {
-		.next_in = (Bytef *)live_page,
-		.avail_in = (uInt)live_page_n,
+		.next_in = (Bytef *)f->gzip,
+		.avail_in = (uInt)f->n,
 		.next_out = plain,
-		.avail_out = (uInt)live_page_plain_n,
+		.avail_out = (uInt)f->plain_n,
 	};
 	int r;
 
@@ -38,9 +39,9 @@ static int put_plain(struct str *out)
 		return -ENOMEM;
 	r = inflate(&z, Z_FINISH);
 	inflateEnd(&z);
-	if (r != Z_STREAM_END || z.total_out != live_page_plain_n)
+	if (r != Z_STREAM_END || z.total_out != f->plain_n)
 		return -EBADMSG;
-	str_append(out, plain, live_page_plain_n);
+	str_append(out, plain, f->plain_n);
 	return 0;
 }
 
@@ -51,25 +52,42 @@ static bool accepts_gzip(const struct net_request *r)
 	return v && strstr(v, "gzip") && !strstr(v, "gzip;q=0");
 }
 
-static int page(struct api_call *c)
+static int put_file(struct api_call *c, const struct live_file *f, const char *type,
+		    const char *cached)
 {
 	const char *known = net_header(c->r, "If-None-Match");
 
-	c->ret->content_type = "text/html; charset=utf-8";
-	api_put_header(c->ret, "ETag", live_page_etag);
-	api_put_header(c->ret, "Cache-Control", "no-cache");
+	c->ret->content_type = type;
+	api_put_header(c->ret, "ETag", f->etag);
+	api_put_header(c->ret, "Cache-Control", cached);
 	api_put_header(c->ret, "Vary", "Accept-Encoding");
-	api_put_header(c->ret, "Content-Security-Policy", live_page_csp);
-	api_put_header(c->ret, "Referrer-Policy", "no-referrer");
-	if (known && strstr(known, live_page_etag)) {
+	if (known && strstr(known, f->etag)) {
 		c->ret->status = 304;
 		return 0;
 	}
 	if (!accepts_gzip(c->r))
-		return put_plain(c->out);
+		return put_plain(f, c->out);
 	api_put_header(c->ret, "Content-Encoding", "gzip");
-	str_append(c->out, live_page, live_page_n);
+	str_append(c->out, f->gzip, f->n);
 	return 0;
+}
+
+static int page(struct api_call *c)
+{
+	api_put_header(c->ret, "Content-Security-Policy", live_page_csp);
+	api_put_header(c->ret, "Referrer-Policy", "no-referrer");
+	return put_file(c, &live_files[0], "text/html; charset=utf-8", "no-cache");
+}
+
+static int script(struct api_call *c)
+{
+	const char *name = strrchr(c->r->path, '/') + 1;
+
+	for (size_t i = 1; i < live_files_n; i++)
+		if (!strcmp(live_files[i].name, name))
+			return put_file(c, &live_files[i], "text/javascript; charset=utf-8",
+					"public, max-age=31536000, immutable");
+	return diag_set(&c->d, -ENOENT, "no such script: reload the page");
 }
 
 /* The data that the page draws, in the format of doc/format/html.md. */
@@ -101,6 +119,7 @@ static int payload(struct api_call *c)
 
 const struct api_route api_page_routes[] = {
 	{"GET", "/", NET_ROLE_NONE, API_STYLE_JSON, page},
+	{"GET", "/ui/{name}", NET_ROLE_NONE, API_STYLE_JSON, script},
 	{"GET", "/api/v1/payload", NET_ROLE_READ, API_STYLE_JSON, payload},
 	{},
 };

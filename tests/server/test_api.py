@@ -142,9 +142,26 @@ def test_document_is_served_and_whole(server):
     for name in ("page", "views", "agents", "source", "assembly", "symbols", "traces", "slow", "cost", "growth", "lanes", "tasks", "policies",
                  "measurements", "settings", "analysis"):
         with open(f"{TOP}/server/api/{name}.c", encoding="utf-8") as f:
-            routed |= set(re.findall(r'\{"GET", "([^"]+)"', f.read())) - {"/"}
+            routed |= set(re.findall(r'\{"GET", "([^"]+)"', f.read())) - {"/", "/ui/{name}"}
     documented = {p for p, m in DOCUMENT["paths"].items() if "get" in m}
     assert routed == documented
+
+
+def test_page_and_its_scripts(server):
+    page = server.get("/")
+    scripts = re.findall(r'(?:src|href)="(ui/[^"]+)"', page.text)
+    assert len(scripts) == len(set(scripts)) >= 2 and "script-src 'self'" in page.headers["Content-Security-Policy"]
+    for name in scripts:
+        a = server.get("/" + name)
+        assert a.status == 200 and a.headers["Content-Type"].startswith("text/javascript")
+        assert "immutable" in a.headers["Cache-Control"] and a.headers["X-Content-Type-Options"] == "nosniff"
+        # What it imports is there, too.
+        for other in re.findall(r'(?:from|import|import\()"\./([^"]+)"', a.text):
+            assert server.get("/ui/" + other).status == 200
+        assert server.get("/" + name, headers={"If-None-Match": a.headers["ETag"]}).status == 304
+        assert gzip.decompress(server.get("/" + name, headers={"Accept-Encoding": "gzip"}).body).decode() == a.text
+    for name in ("nothing.js", "live.html", "..", "%2e%2e%2fetc"):
+        assert server.get("/ui/" + name).status == 404
 
 
 EXAMPLES = {"query": '{env="prod"}', "type": CPU, "also": CPU, "stacks": 'fn="work"', "from": "now-1h", "to": "now", "label": "env",

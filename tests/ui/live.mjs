@@ -75,10 +75,10 @@ export class Server {
     const url = new URL(q.url, this.url);
     const p = Object.fromEntries(url.searchParams);
     r.setHeader("Date", new Date(Date.now() + this.skew).toUTCString());
-    if (url.pathname === "/") {
-      const html = readFileSync(join(built, "ui/live.html"));
-      r.setHeader("Content-Type", "text/html; charset=utf-8");
-      r.end(html);
+    const [, script] = /^\/(?:ui\/([^/]+))?$/.exec(url.pathname) ?? [];
+    if (script !== undefined || url.pathname === "/") {
+      r.setHeader("Content-Type", `text/${script ? "javascript" : "html"}; charset=utf-8`);
+      r.end(readFileSync(join(built, "ui/live", script ?? "live.html")));
       return;
     }
     this.asked.push({ path: url.pathname, ...p, authorization: q.headers.authorization });
