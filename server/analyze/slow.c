@@ -69,8 +69,8 @@ int analyze_cohorts(struct analyze_request *requests, size_t n, const struct ana
 	}
 	if (count[ANALYZE_SLOW] < 2 || count[ANALYZE_MIDDLE] < 2)
 		return diag_set(reterr_diag, -ENODATA,
-				"%zu requests, of these %zu slow and %zu in the middle: too few to "
-				"compare, take a longer range or a lower percentile",
+				"%zu requests, of which %zu are slow and %zu typical. Choose a "
+				"longer range or a lower percentile.",
 				n, count[ANALYZE_SLOW], count[ANALYZE_MIDDLE]);
 	return 0;
 }

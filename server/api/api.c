@@ -312,13 +312,14 @@ void api_http(void *userdata, const struct net_request *r, struct net_response *
 		(void)diag_set(&c.d, -ENOSYS, "this server does not have %.80s: %s", r->path,
 			       api_elsewhere(r->path));
 		put_error(&c, API_STYLE_CONNECT, -ENOSYS);
-	} else if (!route) {
+	} else if (!route && (other || !api_put_lost_page(&c))) {
 		(void)diag_set(&c.d, -ENOENT, "%s%s",
-			       other ? "not with this method" : "there is nothing here: ",
+			       other ? "this path does not accept this method"
+				     : "this server does not have this path: ",
 			       other ? "" : api_elsewhere(r->path));
 		put_error(&c, API_STYLE_JSON, -ENOENT);
 		ret->status = other ? 405 : 404;
-	} else {
+	} else if (route) {
 		e = call(&c, route);
 		if (e == 0 && ret->body.failed)
 			e = -ENOMEM;

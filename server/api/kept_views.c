@@ -212,8 +212,8 @@ static void put_note(struct str *out, const u64 n[KEPT_GROUPS], size_t n_samples
 		str_printf(out, "no slow request was kept yet");
 	else if (!n[KEPT_CONTROL])
 		str_printf(out,
-			   "%llu slow request%s and no ordinary one: there is nothing to compare "
-			   "with; give the task a share of the others (control)",
+			   "%llu slow request%s and no ordinary one to compare with. Give the "
+			   "task a share of the other requests (control).",
 			   n[KEPT_SLOW], plural(n[KEPT_SLOW]));
 	else if (!n_samples)
 		str_printf(out, "no samples were taken in these requests");

@@ -52,6 +52,29 @@ static bool accepts_gzip(const struct net_request *r)
 	return v && strstr(v, "gzip") && !strstr(v, "gzip;q=0");
 }
 
+bool api_put_lost_page(struct api_call *c)
+{
+	static const char html[] =
+		"<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">"
+		"<meta name=\"viewport\" content=\"width=device-width\">"
+		"<meta name=\"color-scheme\" content=\"light dark\">"
+		"<title>Page not found – culprit</title></head>\n"
+		"<body><h1>Page not found</h1>\n"
+		"<p>This server has no page at this address. <a href=\"/\">Open culprit</a></p>"
+		"</body>\n</html>\n";
+	const char *accept = net_header(c->r, "Accept");
+
+	if (strcmp(c->r->method, "GET") != 0 || str_starts(c->r->path, "/api/") || !accept ||
+	    !strstr(accept, "text/html"))
+		return false;
+	c->ret->status = 404;
+	c->ret->content_type = "text/html; charset=utf-8";
+	api_put_header(c->ret, "Cache-Control", "no-store");
+	api_put_header(c->ret, "Content-Security-Policy", "default-src 'none'");
+	str_append(c->out, html, sizeof(html) - 1);
+	return true;
+}
+
 static int put_file(struct api_call *c, const struct live_file *f, const char *type,
 		    const char *cached)
 {

@@ -170,6 +170,15 @@ def test_paths_of_others_point_to_those_of_this_server(server, path, place):
     assert (a.status, a.json()["code"]) == expected and place in a.json()["message"], a.text
 
 
+def test_a_wrong_address_is_a_page_for_a_browser_only(server):
+    a = server.get("/no/such/page", {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert a.status == 404 and a.headers["Content-Type"] == "text/html; charset=utf-8" and '<a href="/">' in a.text, a.text
+    assert a.headers["Content-Security-Policy"] == "default-src 'none'" and "such" not in a.text, "nothing of the address is in it"
+    for path, headers in (("/no/such/page", {"Accept": "application/json"}), ("/no/such/page", {}), ("/api/v1/none", {"Accept": "text/html"})):
+        a = server.get(path, headers)
+        assert a.status == 404 and a.json()["code"] == "not_found" and "this server does not have this path" in a.json()["message"], a.text
+
+
 # ---- bodies and protocols ----
 
 def otlp_profile(name="shop"):
