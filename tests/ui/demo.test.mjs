@@ -43,8 +43,8 @@ test("the demo: slow purchases, against the others, down to the line", { skip, t
   const see = p.page;
   await see.getByRole("button", { name: "Traces" }).click();
   const row = see.getByRole("region", { name: "Endpoints" }).getByRole("row").filter({ hasText: "/checkout" });
-  await row.getByRole("button", { name: "Slow against fast" }).click({ timeout: 120000 });
-  const first = see.getByRole("region", { name: "Slow against fast" }).getByRole("row").nth(1);
+  await row.getByRole("button", { name: "Why slow?" }).click({ timeout: 120000 });
+  const first = see.getByRole("region", { name: "Why slow?" }).getByRole("row").nth(1);
   // Until enough of them were slow: the interval does not reach zero any more.
   const began = Date.now();
   for (;;) {
@@ -62,8 +62,8 @@ test("the demo: slow purchases, against the others, down to the line", { skip, t
     assert.match(await first.innerText(), /check_coupon/);
     await new Promise((r) => setTimeout(r, 500));
   }
-  await see.getByRole("region", { name: "Slow against fast" }).getByRole("button", { name: "check_coupon" }).first().click();
-  await see.getByRole("region", { name: "Slow against fast" }).waitFor({ state: "detached" });
+  await see.getByRole("region", { name: "Why slow?" }).getByRole("button", { name: "check_coupon" }).first().click();
+  await see.getByRole("region", { name: "Why slow?" }).waitFor({ state: "detached" });
   await see.locator(".search output b").waitFor();
   await see.getByPlaceholder(/^Search/).press("Enter");
   await see.locator(".flame-window").focus();

@@ -53,9 +53,9 @@ const search = (p) => new URL(p.page.url()).searchParams;
 it("opens on what runs now: services, shares, bars, picture, no request elsewhere", async () => {
   const s = new Server(machine());
   const p = await live(s, { width: 1280, height: 720 });
-  assert.deepEqual(await p.chips(), ["All 2.00 cores", "shop 75 %", "db 25 %"]);
+  assert.deepEqual(await p.chips(), ["All 2.00 cores", "shop 75.0 %", "db 25.0 %"]);
   assert.equal(await p.page.locator("h1").innerText(), "All services");
-  assert.equal(await p.page.title(), "All services – culprit");
+  assert.equal(await p.page.title(), "Flame graph – culprit");
   assert.match(await p.page.locator(".quality").innerText(), /400 samples/);
   assert.match(await p.page.locator(".chart").getAttribute("aria-label"), /^All services, CPU by time, last 5 min/);
   assert.match(await p.page.locator(".chart .most").innerText(), /^2\.\d\d cores$/);
@@ -373,7 +373,7 @@ it("the server goes and comes: the last picture stays, and since when is said", 
   await s.stop();
   const problem = p.page.locator(".problem");
   await problem.waitFor();
-  assert.match(await problem.innerText(), /The server does not answer since \d\d:\d\d:\d\d; showing data from \d\d:\d\d:\d\d; trying again/);
+  assert.match(await problem.innerText(), /No answer since \d\d:\d\d:\d\d\. Showing data from \d\d:\d\d:\d\d\. Retrying…/);
   assert.ok(await p.page.locator(".flame canvas").first().isVisible());
   assert.match(await p.page.locator(".quality").innerText(), /400 samples/);
   await p.shot("live-gone-light");
@@ -386,12 +386,12 @@ it("the server goes and comes: the last picture stays, and since when is said", 
   await problem.waitFor({ state: "detached" });
   s.refuse = [503, "too much at once"];
   await problem.waitFor();
-  assert.match(await problem.innerText(), /cannot answer now \(503: too much at once\) since/);
+  assert.match(await problem.innerText(), /No answer \(503: too much at once\) since/);
   s.refuse = null;
   await problem.waitFor({ state: "detached" });
   s.refuse = [400, 'bad "selector" <b>'];
   await problem.waitFor();
-  assert.match(await problem.innerText(), /refused the request \(400: bad "selector" <b>\)/);
+  assert.match(await problem.innerText(), /That query is not valid: bad "selector" <b>\. Showing data/);
   s.refuse = null;
   await p.page.getByRole("button", { name: "Try now" }).click();
   await problem.waitFor({ state: "detached" });
@@ -409,7 +409,7 @@ it("gone from the start: says so, and begins when it can", async () => {
   s.gone = true;
   await s.start();
   const p = await openUrl(s.url, { said: /Failed to load resource/ });
-  assert.match(await p.page.locator(".problem").innerText(), /does not answer since/);
+  assert.match(await p.page.locator(".problem").innerText(), /No answer since/);
   s.gone = false;
   await p.page.getByRole("button", { name: "Try now" }).click();
   await p.page.waitForSelector(".flame canvas");
@@ -499,7 +499,7 @@ it("keys: the sheet has those of the bar too; sandwich and transforms outlive a 
   const s = new Server({ app: { lines: KNOWN } });
   const p = await live(s, { hash: "#t=1" });
   await p.key("?");
-  assert.match(await p.page.locator("dialog.help").innerText(), /follow live data, or pause/);
+  assert.match(await p.page.locator("dialog.help").innerText(), /back to live, or pause/);
   await p.key("l");
   assert.equal(search(p).get("from"), null, "not while the sheet is open");
   await p.key("Escape");

@@ -68,7 +68,7 @@ export const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-f
 
 /** A browser that starts from a slow disk; what a page does in a moment, on a machine that is busy with others. */
 const START_MS = 180000;
-const PATIENCE_MS = 120000;
+const PATIENCE_MS = Number(process.env.PATIENCE_MS ?? 120000);
 let browser;
 
 export async function launch() {
@@ -120,7 +120,7 @@ export async function openUrl(url, { hash = "", width = 1280, height = 720, dark
 }
 
 /** Waits for a condition; the page's own policy forbids waitForFunction(), which evaluates text. */
-export async function until(what, condition, seconds = 120) {
+export async function until(what, condition, seconds = PATIENCE_MS / 1000) {
   const end = Date.now() + 1000 * seconds;
   do {
     if (await condition())

@@ -20,20 +20,20 @@ test("the real server: from nothing to the picture, its services, newer samples,
   // By itself, without a reload.
   await p.page.waitForSelector(".flame canvas");
   // A round may come between the two, also between its own questions.
-  await p.page.locator(".strip button", { hasText: "db 75 %" }).waitFor();
+  await p.page.locator(".strip button", { hasText: "db 75.0 %" }).waitFor();
   await p.page.locator(".quality", { hasText: /^400 samples/ }).waitFor();
-  assert.match(await text(p, ".strip"), /^All .* db 75 % shop 25 %$/);
+  assert.match(await text(p, ".strip"), /^All .* db 75\.0 % shop 25\.0 %$/);
   assert.match(await text(p, ".quality"), /^400 samples/);
   await p.page.locator(".strip button", { hasText: "shop" }).click();
   await p.page.locator(".quality", { hasText: "only 100 samples" }).waitFor();
   // One level more than in the file: the service.
   await p.painted();
-  assert.match(await p.hover([AT.load[0], AT.load[1]]), / total 30 samples 30 % 30 %/);
+  assert.match(await p.hover([AT.load[0], AT.load[1]]), / total 30 samples 30\.0 % 30\.0 %/);
   await p.shot("server-light");
   await s.upload("shop", KNOWN);
   await p.page.locator(".quality", { hasText: "200 samples" }).waitFor();
   await s.stop("SIGKILL");
-  await p.page.locator(".problem", { hasText: "does not answer since" }).waitFor();
+  await p.page.locator(".problem", { hasText: "No answer since" }).waitFor();
   assert.match(await text(p, ".quality"), /^200 samples/, "the last picture stays");
   const again = await serve("a", { port: s.port });
   await p.page.locator(".problem").waitFor({ state: "detached" });

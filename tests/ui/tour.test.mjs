@@ -183,7 +183,7 @@ it("flame graph: callers and callees, copies, colours, narrow frames, icicle, in
   const folding = p.page.locator(".folding");
   await p.page.locator(".flame-window").focus();
   await p.key("k");
-  assert.match(await folding.innerText(), /nothing folded/);
+  assert.match(await folding.innerText(), /no frames hidden/);
   for (const [key, button] of [["i", "Icicle"], ["r", "Inverted"]]) {
     await p.key(key);
     assert.equal(await p.page.getByRole("button", { name: button }).getAttribute("aria-pressed"), "true");
@@ -240,9 +240,9 @@ it("compare: two versions, absolute and normalised; what is new is beyond chance
   const change = async () => (await p.rows()).find((r) => r.name === "extra")?.change;
   await p.page.getByPlaceholder("Filter functions").fill("^extra$");
   await until("what only one has", async () => /^\+[\d.]+ %$/.test(await change() ?? ""));
-  assert.match(await p.quality(), /samples.*compared with/s);
+  assert.match(await p.quality(), /samples.*vs/s);
   await p.shot("tour-compare");
-  await p.page.getByRole("button", { name: "absolute" }).click();
+  await p.page.getByRole("button", { name: "Normalised" }).click();
   await p.painted();
   assert.match(await change(), /^\+[\d.]+ %$/);
   await p.shot("tour-compare-absolute");
@@ -306,7 +306,7 @@ it("agents: this one, its cost and its losses; files: exported, dropped and comp
   await r.page.getByLabel("Profiles", { exact: true }).setInputFiles(files[0]);
   await r.page.waitForSelector(".flame canvas");
   await r.page.getByLabel("Profiles", { exact: true }).setInputFiles(files[1]);
-  await until("both", async () => /compared with grinder\.folded/.test(await r.quality()));
+  await until("both", async () => /vs .*of grinder\.folded/.test(await r.quality()));
   await r.shot("tour-files");
   await r.done();
 });

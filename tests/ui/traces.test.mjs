@@ -82,8 +82,8 @@ it("endpoints and requests: how often, how long, at what cost; filters; one is i
   assert.deepEqual(all.map((r) => r[0]).sort(), ["GET /buy", "GET /health", "GET /mail", "add"]);
   const buy = all.find((r) => r[0] === "GET /buy");
   // Service, requests, failed, median, 95 %, 99 %, slowest.
-  assert.deepEqual([buy[1], buy[2], buy[3], buy[4], buy[7]], ["shop", "2", "50 %", "100 ms", "300 ms"]);
-  assert.match(await text(p, ".quality"), /samples.*losses not known/);
+  assert.deepEqual([buy[1], buy[2], buy[3], buy[4], buy[7]], ["shop", "2", "50.0 %", "100 ms", "300 ms"]);
+  assert.match(await text(p, ".quality"), /samples.*losses unknown/);
   await p.shot("traces-light");
   await p.page.getByLabel("Status", { exact: true }).selectOption("error");
   await until("the one that failed", async () => (await rows(p, "Requests")).length === 1);
@@ -132,7 +132,7 @@ it("a trace: its spans below each other, what was sampled in each, its picture a
   await p.page.getByRole("button", { name: "call the cart" }).first().click();
   await until("with what it called", async () => /^27\.0 ms|27\.0 ms CPU/.test(await text(p, ".quality")));
   assert.match(await text(p, ".facts"), /kind client/);
-  await p.page.getByLabel(/with\s+child spans/).uncheck();
+  await p.page.getByLabel(/include\s+child spans/).uncheck();
   await until("itself alone", async () => /7\.00 ms CPU/.test(await text(p, ".quality")));
   assert.deepEqual([params(p).get("span"), params(p).get("only")], [hex(11, 16), "1"]);
   await p.page.getByRole("button", { name: "call the cart ✕" }).click();
@@ -158,7 +158,7 @@ it("an endpoint over a range: its picture, and from a frame to the requests that
   await p.page.locator(".search input").press("Enter");
   await p.page.locator(".flame-window").focus();
   await p.key("ContextMenu");
-  await p.page.getByRole("menuitem", { name: "Requests that run it" }).click();
+  await p.page.getByRole("menuitem", { name: "Requests that run this function" }).click();
   await p.page.getByRole("region", { name: "Endpoints" }).waitFor();
   await until("by endpoint", async () => (await rows(p, "Endpoints")).length > 0);
   assert.match(params(p).get("stacks"), /^fn="parse"$/);
@@ -168,17 +168,17 @@ it("an endpoint over a range: its picture, and from a frame to the requests that
   await p.done();
 });
 
-it("slow against fast: the guilty function first, with its interval, and on to its line", async () => {
+it("why slow: the guilty function first, with its interval, and on to its line", async () => {
   const p = await see(`view=traces&${RANGE}`);
   const row = p.page.getByRole("region", { name: "Endpoints" }).locator("tr", { hasText: "GET /mail" });
-  await row.getByRole("button", { name: "Slow against fast" }).click();
+  await row.getByRole("button", { name: "Why slow?" }).click();
   await p.page.locator(".slow tbody tr").first().waitFor();
-  const [first, ...others] = await rows(p, "Slow against fast");
+  const [first, ...others] = await rows(p, "Why slow?");
   assert.match(first[3], /^check_mail/);
   assert.match(first[0], /^\+\d/);
-  assert.equal(first[7], "0 %", "no request in the middle runs it");
+  assert.equal(first[7], "0 %", "no typical request runs it");
   assert.ok(others.some((r) => /^regex/.test(r[3])));
-  assert.match(await text(p, ".slow .quality"), /slow requests, .* each, [\d,]+ of them with samples.* in the middle, .* with samples/);
+  assert.match(await text(p, ".slow .quality"), /slow requests \(.*–.*\), .* CPU each, [\d,]+ with samples.* typical requests \(.*\), .* with samples/);
   assert.doesNotMatch(await text(p, ".slow .quality"), /left out/);
   // The differential picture below: what only slow requests take is red.
   await p.page.waitForSelector(".flame canvas");
@@ -207,14 +207,14 @@ it("nothing to show is said: no requests, too few to compare, no such trace; pho
   assert.match(await text(p, ".nothing"), /No requests in this time.*OTEL_EXPORTER_OTLP_ENDPOINT/);
   await p.done();
   const q = await see(`view=traces&${RANGE}&service=shop&endpoint=${encodeURIComponent("GET /buy")}&show=slow`);
-  assert.match(await text(q, ".nothing"), /Too little to tell slow from fast/);
+  assert.match(await text(q, ".nothing"), /Not enough requests to compare/);
   await q.done();
   await sendSpans(s.url, "alone", Array.from({ length: 7 }, (_, i) => ({ trace: 900 + i, id: 900 + i, name: "GET /alone", start: T, ms: 10 + i })));
   const o = await see(`view=traces&${RANGE}&service=alone&endpoint=${encodeURIComponent("GET /alone")}&show=slow`);
-  assert.match(await text(o, ".nothing"), /7 requests left out: nothing is known of their cost/);
+  assert.match(await text(o, ".nothing"), /7 requests left out: their cost is unknown/);
   await o.done();
   const r = await see(`view=traces&${RANGE}&trace=${hex(77, 32)}`, { said: /status of 404/ });
-  await r.page.locator(".problem", { hasText: "no such trace" }).waitFor();
+  await r.page.getByText("This trace is not stored").waitFor();
   await r.done();
   for (const search of [`view=traces&${RANGE}`, `view=traces&${RANGE}&trace=${hex(1, 32)}`, `view=traces&${RANGE}&service=post&endpoint=GET%20%2Fmail&show=slow`]) {
     const phone = await see(search, { width: 390, height: 844, touch: true });

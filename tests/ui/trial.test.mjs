@@ -42,10 +42,10 @@ test("two minutes: hottest function, against an hour ago, a link", { skip, timeo
   // The same, an hour ago.
   await see.getByRole("button", { name: "Compare" }).first().click();
   const quality = see.getByLabel("Quality of the profile");
-  await until("both sides", async () => /samples.*compared with before: 400/s.test(await quality.innerText()));
+  await until("both sides", async () => /samples.*vs 400 samples before/s.test(await quality.innerText()));
   assert.equal(await see.getByRole("combobox", { name: "Compared with" }).locator("option:checked").innerText(), "1 h before");
   // What went: it has no width here, and the page says so.
-  await see.getByRole("button", { name: /has no width here: show both/ }).click();
+  await see.getByRole("button", { name: /is hidden at this width\. Show both/ }).click();
   await see.getByPlaceholder("Filter functions").fill("^work$");
   await until("what is gone is listed", async () => /work/.test(await rows.nth(1).innerText()));
   await p.shot("trial-2-compare");
@@ -62,14 +62,14 @@ test("two minutes: hottest function, against an hour ago, a link", { skip, timeo
   const other = await openUrl(link);
   await other.page.getByRole("heading", { name: "till", exact: true }).waitFor();
   const theirs = other.page.getByLabel("Quality of the profile");
-  await until("the other side too", async () => /compared with before: 400/.test(await theirs.innerText()));
+  await until("the other side too", async () => /vs 400 samples before/.test(await theirs.innerText()));
   assert.equal(await other.page.getByRole("button", { name: "Compare" }).first().getAttribute("aria-current"), "page");
   assert.equal(await other.page.getByLabel("Widths").inputValue(), "both");
   await other.shot("trial-3-link");
   // Of the last seconds some samples are still on their way; the other side and the view are what they were.
   const there = other.page.url();
   await other.page.reload();
-  await until("the same again", async () => /compared with before: 400/.test(await theirs.innerText()));
+  await until("the same again", async () => /vs 400 samples before/.test(await theirs.innerText()));
   assert.equal(other.page.url(), there);
   assert.equal(await other.page.getByLabel("Widths").inputValue(), "both");
   await other.done();

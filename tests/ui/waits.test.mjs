@@ -94,7 +94,7 @@ it("CPU, waiting, and both in one flame graph", async () => {
   await p.shot("waiting-light");
   await choose(p, "Wall");
   assert.match(await quality(p), /24\.0 s Wall clock/);
-  assert.deepEqual(await legend(p), ["lock 50 %", "running 25 %", "network 12.5 %", "runnable 12.5 %"]);
+  assert.deepEqual(await legend(p), ["lock 50.0 %", "running 25.0 %", "network 12.5 %", "runnable 12.5 %"]);
   // The link has it, and opens it again.
   const again = await see(params(p).toString());
   assert.deepEqual(await pressed(again), ["Wall"]);

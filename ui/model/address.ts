@@ -8,6 +8,8 @@ import { ESTIMATORS } from "./analysis.ts";
 import type { Estimator } from "./analysis.ts";
 import { KEPT_SHOWN } from "./kept.ts";
 import type { KeptShown } from "./kept.ts";
+import { asPredicate } from "./predicate.ts";
+import { literal } from "./search.ts";
 import { decodeSpan, encodeSpan } from "./times.ts";
 import { NO_REQUEST, PERCENTILES, SHOWN, STATUSES } from "./traces.ts";
 import type { RequestState } from "./traces.ts";
@@ -177,6 +179,15 @@ export function askable(label: string): boolean {
   return /^[A-Za-z0-9_.:/\u0080-\uffff-]+$/.test(label);
 }
 
+/** Labels that tell most about samples, the best first. */
+const TELLING = ["thread.name", "http.route", "deployment.environment.name", "deployment.environment", "service.version", "k8s.deployment.name", "container.name",
+  "process.executable.name", "host.name"];
+
+/** The label that the sheet of filters opens with. */
+export function firstLabel(names: string[]): string {
+  return TELLING.find((n) => names.includes(n)) ?? names[0] ?? "";
+}
+
 /** Parses filters. Names of labels have no "=", values may. */
 export function takeFilters(q: URLSearchParams, prefix: string): Filter[] {
   const out: Filter[] = [];
@@ -215,7 +226,7 @@ export function decodeLive(search: string): LiveState {
     service: q.get("service") ?? "",
     type: q.get("type") ?? "",
     filters: takeFilters(q, ""),
-    stacks: q.get("stacks") ?? "",
+    stacks: asPredicate(q.get("stacks") ?? ""),
     group: q.get("group") ?? "",
     chart: oneOf(q.get("chart"), CHARTS),
     lane: q.get("lane") ?? "",
@@ -264,10 +275,17 @@ function quoted(text: string): string {
   return `"${text.replace(/[\\"\n]/g, (c) => (c === "\n" ? "\\n" : "\\" + c))}"`;
 }
 
+const braces = (filters: Filter[], more: string[] = []): string =>
+  `{${[...more, ...filters.map((f) => `${f.label}${f.not ? "!=" : "="}${quoted(f.value)}`)].join(",")}}`;
+
 /** Makes a selector for the API's parameter `query`. */
 export function selector(service: string, filters: Filter[] = []): string {
-  const all = service === "" ? filters : [{ label: "service.name", value: service, not: false }, ...filters];
-  return `{${all.map((f) => `${f.label}${f.not ? "!=" : "="}${quoted(f.value)}`).join(",")}}`;
+  return braces(service === "" ? filters : [{ label: "service.name", value: service, not: false }, ...filters]);
+}
+
+/** The same of several services. */
+export function selectorOf(services: string[], filters: Filter[]): string {
+  return braces(filters, [`service.name=~${quoted(services.map(literal).join("|"))}`]);
 }
 
 /** Returns the filters without those of one label, to list the label's other values. */

@@ -3,7 +3,7 @@
 import { array, number, object, text } from "./check.ts";
 import type { Filter } from "./address.ts";
 import type { Losses } from "./stats.ts";
-import { count, duration } from "./text.ts";
+import { count, duration, percent } from "./text.ts";
 
 export interface Counter {
   name: string;
@@ -167,17 +167,17 @@ function clockComplaint(a: Agent): string[] {
 export function complaints(a: Agent, server: string, now: number): string[] {
   const out: string[] = [];
   if (now - a.last > SILENT_MS)
-    out.push("The agent has sent nothing for a while. Is the machine up, is culprit agent running there, and can it reach this server?");
+    out.push("This agent has sent nothing for a while. Is the machine up, is culprit agent running there, and can it reach this server?");
   if (a.error !== "")
     out.push(a.error);
   out.push(...clockComplaint(a));
   const lost = lostBy(a);
   const all = keptBy(a) + lost;
   if (lost > 0.01 * all)
-    out.push(`The agent lost ${(100 * lost / all).toFixed(1)} % of its samples.`);
+    out.push(`This agent lost ${percent(lost / all)} of its samples.`);
   if (a.cpu > 0.05)
-    out.push("The agent uses more than 5 % of a CPU. Lower its rate (--frequency) or give it a filter.");
+    out.push(`This agent uses ${percent(a.cpu)} of a CPU. Lower --frequency or add a filter.`);
   if (a.version !== server)
-    out.push(`The agent's version is ${a.version}, this server's is ${server}.`);
+    out.push(`This agent has version ${a.version}, the server ${server}.`);
   return out;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The cost of CPU time. Costs are proportional to time, so the factors of GET /api/v1/cost are enough for any value. */
 import { number, object, text } from "./check.ts";
-import { count } from "./text.ts";
+import { three } from "./text.ts";
 
 export interface Factors {
   currency: string;
@@ -34,7 +34,7 @@ export function monthly(ns: number, ms: number, f: Factors): Cost {
 }
 
 function rounded(v: number): string {
-  return v === 0 ? "0" : v < 0.01 ? "<0.01" : v < 10 ? v.toFixed(2) : count(v);
+  return v === 0 ? "0" : v < 0.01 ? "<0.01" : three(v);
 }
 
 export function costText(c: Cost, f: Factors): string {

@@ -111,7 +111,7 @@ export function totalBars(g: Growth): Bars {
   return { from: g.from, to: g.to, until: g.to, step: g.step, sum: g.totals.map((v) => (v > 0 ? v : 0)) };
 }
 
-const amount = (v: number, t: SampleType): string => `${v < 0 ? "−" : ""}${value(Math.abs(v) * 3600, t.unit, t.name)}`;
+const amount = (v: number, t: SampleType): string => value(v * 3600, t.unit, t.name);
 
 /** "+3.60 MiB/h" */
 export function perHour(v: number, t: SampleType): string {
@@ -160,7 +160,7 @@ export function verdict(g: Growth, service: string, t: SampleType): string {
   const of = `${t.label} of ${service}`;
   const first = g.rows.find((r) => r.sure && isCode(ownFrame(r)));
   if (!g.all)
-    return `Not enough data: ${g.periods} of ${g.needed} periods. Choose a longer range, or wait.`;
+    return `Not enough data yet: ${g.periods} of ${g.needed} periods. Choose a longer range, or wait.`;
   const r = g.all;
   const said = t.adds === "over_time" ? `${of}: ${amount(r.slope, t)}/h (95 % interval ${interval(r, t)}).`
     : r.low > 0 ? `${of} grows by ${amount(r.slope, t)}/h (95 % interval ${interval(r, t)}).`

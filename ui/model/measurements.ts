@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Measurements of functions on all hosts that run them: /api/v1/measurements. Words are those of `culprit ctl measure`. */
 import { array, number, object, text } from "./check.ts";
-import { count, duration, percent } from "./text.ts";
+import { count, duration, percent, three } from "./text.ts";
 import { frameKind } from "./vocab.ts";
 
 /** A function in a binary; the kernel's file is "[kernel]". */
@@ -114,10 +114,10 @@ export function whyNotMeasured(kind: string, name: string, file: string, inlined
   if (k?.class === "managed")
     return `${k.help.split(",")[0]!}: only functions of ELF files and of the kernel can be measured`;
   if (inlined)
-    return "the compiler inlined it here: measure the function that it is inlined into";
+    return "the compiler inlined this function here: measure its caller";
   if (name.startsWith("[") || /\+0x[0-9a-f]+$/.test(name))
-    return "the binary does not tell its name";
-  return file === "" ? "its file is not known" : "";
+    return "the binary does not have its name";
+  return file === "" ? "its file is unknown" : "";
 }
 
 /** The buckets between the first and the last that has calls, also those without. */
@@ -141,11 +141,11 @@ export const argumentNames = (calls: SlowCall[]): string[] => [...new Set(calls.
 /** What the counts say in a line. */
 export function measuredText(m: Measurement): string {
   const s = (n: number, one: string, many = one + "s"): string => `${count(n)} ${n === 1 ? one : many}`;
-  const rate = m.callsPerSecond < 10 ? m.callsPerSecond.toFixed(1) : count(m.callsPerSecond);
+  const rate = m.callsPerSecond > 0 ? three(m.callsPerSecond) : "0";
   return `${rate} calls/s: ${s(m.calls, "call")} on ${s(m.hosts, "host")} in ${s(m.processes, "process", "processes")}` +
     `${m.others ? ", and in all other processes that run the binary there" : ""}${m.thinned < 1 ? `; counted in ${percent(m.thinned)} of the time, within the budget` : ""}` +
     `${m.lost > 0 ? `; ${count(m.lost)} events lost` : ""}`;
 }
 
 /** Which calls are told one by one. */
-export const slowText = (m: Measurement): string => (m.slowNs > 0 ? `from ${duration(m.slowNs)}` : "every call, as far as there is room");
+export const slowText = (m: Measurement): string => (m.slowNs > 0 ? `from ${duration(m.slowNs)}` : "every call, while there is room");

@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Completion of predicates over stacks: fn="…" and fn~"…", under, and, or, not, (…). */
 
-export const STACK_HELP = 'fn="name": a frame of this name. fn~"a.*b": by regular expression. ' +
+import { literal } from "./search.ts";
+
+const quoted = (name: string): string => name.replace(/[\\"]/g, "\\$&");
+
+export const STACK_HELP = 'A word: stacks with a function whose name contains it. ' +
+  'fn="name": a frame of this name. fn~"a.*b": by regular expression. ' +
   'A under B: A with B nearer to the root. and, or, not, ( ).';
 
 const OFFERS = 12;
+
+/** A predicate as it is; of a plain word, the stacks with a function whose name contains the word. Case matters as in matcher(). */
+export function asPredicate(text: string): string {
+  const t = text.trim();
+  if (t === "" || /["']|\b(fn|file|binary|kind)\s*[!=~]/.test(t))
+    return t;
+  return `fn~"${/[A-Z]/.test(t) ? "" : "(?i)"}${quoted(literal(t))}"`;
+}
 
 export interface Offer {
   label: string;
@@ -12,8 +25,6 @@ export interface Offer {
   text: string;
   at: number;
 }
-
-const quoted = (name: string): string => name.replace(/[\\"]/g, "\\$&");
 
 /** The string that the cursor is in: where it starts, and whether it is one of a regular expression. */
 function openString(text: string, at: number): { start: number; regex: boolean } | null {

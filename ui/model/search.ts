@@ -27,10 +27,14 @@ export function matcher(text: string): Matcher {
   }
 }
 
+/** The regular expression of a text itself. */
+export function literal(text: string): string {
+  return text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+}
+
 /** The text to search for so that exactly this name matches. */
 export function exactly(name: string): string {
-  const quoted = name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
-  return `^${quoted}$`;
+  return `^${literal(name)}$`;
 }
 
 /** 1 for each row of the frame table that matches; every distinct name is tested once. */
@@ -91,6 +95,18 @@ export function matchedWeight(m: Matches, w: Weights, v0: number, v1: number): n
       sum += b - a;
   }
   return sum;
+}
+
+/** The topmost match with the most weight in [v0, v1), -1: none. */
+export function widestMatch(m: Matches, w: Weights, v0: number, v1: number): number {
+  let widest = -1;
+  let most = 0;
+  for (const i of m.top) {
+    const seen = Math.min(v1, w.start[i]! + w.total[i]!) - Math.max(v0, w.start[i]!);
+    if (seen > most)
+      [widest, most] = [i, seen];
+  }
+  return widest;
 }
 
 /** Whether the nodes first … last and all below them hold a match. */

@@ -4,7 +4,7 @@
  * any foreign data; wrong data is a DataError.
  */
 import { array, number, object, text } from "./check.ts";
-import { count, value } from "./text.ts";
+import { three, value } from "./text.ts";
 import { aligned } from "./times.ts";
 import type { Range } from "./times.ts";
 import { DataError } from "./tree.ts";
@@ -122,11 +122,11 @@ export function rate(v: number, ms: number, t: SampleType): string {
   const time = perSecond(t.unit);
   if (time > 0 && t.rate) {
     const n = s / time;
-    return `${n === 0 ? "0" : n < 0.01 ? "<0.01" : n.toFixed(n < 10 ? 2 : 1)} ${t.rate}`;
+    return `${n === 0 ? "0" : n < 0.01 ? "<0.01" : three(n)} ${t.rate}`;
   }
   if (time > 0 || unitId(t.unit) === "BYTES")
     return value(s, t.unit) + "/s";
-  return (s >= 10 || s === 0 ? count(s) : s.toFixed(2)) + (t.rate ? ` ${t.rate}/s` : "/s");
+  return (s === 0 ? "0" : three(s)) + (t.rate ? ` ${t.rate}/s` : "/s");
 }
 
 export interface Share {

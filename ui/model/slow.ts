@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Slow requests against the middle ones: GET /api/v1/slow. All values are per request. */
+/* Slow requests against typical ones, p25 to p75: GET /api/v1/slow. All values are per request. */
 import { array, number, object, text } from "./check.ts";
 import { buildTree, DataError, GROUP, INLINED, NONE } from "./tree.ts";
 import type { Profile } from "./tree.ts";
@@ -61,7 +61,7 @@ function column(o: Record<string, unknown>, key: string, n: number): number[] {
 }
 
 /** A tree of names, as /flamegraph, /diff and /slow have it, as a profile: without files and binaries. */
-export function profileOfNodes(json: unknown, title: string, baseTitle = "the middle"): Profile {
+export function profileOfNodes(json: unknown, title: string, baseTitle = "typical requests"): Profile {
   const o = object(json);
   const nodes = object(o["nodes"]);
   const n = number(nodes["count"]);
@@ -96,7 +96,7 @@ export function profileOfNodes(json: unknown, title: string, baseTitle = "the mi
 }
 
 /** middle: what the slow requests are compared with. */
-export function readSlow(json: unknown, middle = "the middle"): Slow {
+export function readSlow(json: unknown, middle = "typical requests"): Slow {
   const o = object(json);
   const type = sampleType(text(o["type"]));
   return {

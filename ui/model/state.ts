@@ -36,6 +36,8 @@ export interface ViewState {
   descending: boolean;
   filter: string;
   transforms: Transform[];
+  /** Show the first level even if its groups are too narrow to tell apart. */
+  groups: boolean;
   /** In a file: the table of waits, and whether those without work are shown. */
   waits: WaitView;
   idle: boolean;
@@ -49,7 +51,7 @@ export interface ViewState {
 
 export const DEFAULTS: ViewState = {
   zoom: "", search: "", icicle: false, inverted: false, narrow: false, panes: null, colour: null, theme: null, widthBy: "after",
-  normalise: null, sort: "self", descending: true, filter: "", transforms: [], waits: "", idle: false, only: [], range: null, lane: "", sandwich: "",
+  normalise: null, sort: "self", descending: true, filter: "", transforms: [], groups: false, waits: "", idle: false, only: [], range: null, lane: "", sandwich: "",
 };
 
 const PANES: Record<string, Panes> = { 0: "picture", 1: "both", 2: "table" };
@@ -82,6 +84,8 @@ export function encodeState(s: ViewState): string {
     q.set("f", s.filter);
   for (const t of s.transforms)
     q.append("x", t.name === undefined ? t.op : `${t.op}:${t.name}`);
+  if (s.groups)
+    q.set("g", "1");
   if (s.waits)
     q.set("waits", s.waits);
   if (s.idle)
@@ -128,6 +132,7 @@ export function decodeState(hash: string): ViewState {
     descending: key ? sort.startsWith("-") : DEFAULTS.descending,
     filter: q.get("f") ?? "",
     transforms: q.getAll("x").map(parseTransform).filter((x) => x !== null),
+    groups: flag("g", false),
     waits: oneOf(q.get("waits"), WAIT_VIEWS) ?? "",
     idle: flag("idle", false),
     only: takeFilters(q, ""),

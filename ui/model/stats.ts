@@ -104,12 +104,12 @@ export interface Fact {
 /** Whether samples were lost, as far as those who took them say. */
 export function lossFact(l: Losses | null): Fact {
   if (!l || l.samples + l.lost <= 0)
-    return { text: "losses not known", level: "fact",
+    return { text: "losses unknown", level: "fact",
       help: "No agent reported losses for this time range. Agents report them only while this server runs, and other senders never do." };
   const share = l.lost / (l.samples + l.lost);
   const who = `${l.agents === 1 ? "one agent" : `${l.agents} agents`} counted from ${day(l.from)} ${clock(l.from)} to ${day(l.to)} ${clock(l.to)}`;
   return share > 0.01
-    ? { text: `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} % lost`, level: "warn",
+    ? { text: `${percent(share)} lost`, level: "warn",
         help: `Samples were dropped before they were stored, as ${who}. This view may be biased towards quiet moments.` }
     : { text: l.lost === 0 ? "none lost" : `${percent(share)} lost`, help: `As ${who}.`, level: "fact" };
 }
@@ -121,14 +121,14 @@ export function warnings(q: Quality, samples: number): Warning[] {
   const n = Math.round(samples);
   if (samples >= 0 && n < 200)
     out.push({
-      text: n === 0 ? "no samples" : `only ${n} samples`,
-      help: "Shares are rough guesses with so few samples: record for longer or at a higher rate (-d, -F).",
+      text: n === 0 ? "no samples" : n === 1 ? "only 1 sample" : `only ${n} samples`,
+      help: "With so few samples, shares are rough estimates. Record for longer (-d) or at a higher rate (-F).",
       level: "warn",
     });
   const lost = q.lost > 0 ? q.lost / (q.lost + Math.max(q.samples, 0)) : 0;
   if (lost > 0.01)
     out.push({
-      text: `${(100 * lost).toFixed(lost < 0.1 ? 1 : 0)} % lost`,
+      text: `${percent(lost)} lost`,
       help: "Samples were dropped before they were stored. This view may be biased towards quiet moments.",
       level: "warn",
     });
@@ -136,21 +136,21 @@ export function warnings(q: Quality, samples: number): Warning[] {
   const truncated = q.truncated > 0 && stacks > 0 ? q.truncated / stacks : 0;
   if (truncated > 0.01)
     out.push({
-      text: `${(100 * truncated).toFixed(truncated < 0.1 ? 1 : 0)} % truncated`,
-      help: "Stacks that do not reach the thread's entry point. They are below frames named [truncated: reason].",
+      text: `${percent(truncated)} truncated`,
+      help: "These stacks do not reach the thread's entry point. They start at a frame named [truncated: reason].",
       level: "warn",
     });
   const unknown = q.unknown > 0 && q.frames > 0 ? q.unknown / q.frames : 0;
   if (unknown > 0.05)
     out.push({
-      text: `${(100 * unknown).toFixed(unknown < 0.1 ? 1 : 0)} % of frames have no name`,
+      text: `${percent(unknown)} of frames have no name`,
       help: "Install debug symbols, or set a debuginfod server, to see names.",
       level: "note",
     });
   if (q.limited !== "")
     out.push({
-      text: `with ${q.limited}`,
-      help: "This server limits services, series and stacks (--max-services, --max-series, --max-stacks). What is beyond a limit is counted under these names, without its own labels.",
+      text: `includes ${q.limited}`,
+      help: "This server limits services, series and stacks (--max-services, --max-series, --max-stacks). Samples beyond a limit are counted under these names, without labels of their own.",
       level: "note",
     });
   return out;

@@ -207,11 +207,11 @@ export function ledgerNote(states: State[], ms: number, snapshots = false): stri
   const unknown = states.find((s) => s.name === "unknown")?.ms ?? 0;
   const d = (v: number): string => duration(1e6 * v);
   if (states.length === 0)
-    return snapshots ? "SkyWalking's agents send snapshots, and no time by state" : "its time by state has not arrived";
+    return snapshots ? "SkyWalking's agents send snapshots, and no time by state" : "its time by state has not arrived yet";
   if (sum > ms + TOLERANCE_MS)
-    return `${d(sum)} of threads in ${d(ms)}: several worked for it at the same time`;
-  return [...sum < ms - TOLERANCE_MS ? [`${d(ms - sum)} are in no thread that carried the request`] : [],
-    ...unknown > 0 ? [`of ${d(unknown)} the agent does not know the state`] : []].join("; ") || `the parts sum to ${d(ms)}`;
+    return `${d(sum)} of thread time in ${d(ms)}: several threads worked at the same time`;
+  return [...sum < ms - TOLERANCE_MS ? [`${d(ms - sum)} in no thread of the request`] : [],
+    ...unknown > 0 ? [`${d(unknown)} in an unknown state`] : []].join("; ") || `the parts add up to ${d(ms)}`;
 }
 
 /** The types of the stacks of kept requests, among all: culprit's agents and SkyWalking's name different periods. */
@@ -223,7 +223,7 @@ const REASONS: Record<string, string> = { slow: "slow", error: "failed", percent
 
 export const reasonText = (reason: string): string => REASONS[reason] ?? reason;
 
-const OUTCOMES: Record<string, string> = { kept: "kept", partly: "kept without its beginning", evicted: "dropped before the decision", waiting: "waiting for its agent",
+const OUTCOMES: Record<string, string> = { kept: "kept", partly: "kept without the first samples", evicted: "dropped before the decision", waiting: "waiting for its agent",
   nobody: "no agent had it" };
 
 export const outcomeText = (outcome: string): string => OUTCOMES[outcome] ?? outcome;
@@ -249,6 +249,6 @@ export function taskFor(e: Pick<Endpoint, "service" | "name" | "p95"> | null): N
 
 /** What the counts of a task say in a line. */
 export function countsText(c: Counts): string {
-  return `${count(c.seen)} seen, ${count(c.matched)} to the endpoint, ${count(c.wanted)} wanted, ${count(c.kept)} kept, ${count(c.ordinary)} ordinary ones kept` +
+  return `${count(c.seen)} requests seen, ${count(c.matched)} to the endpoint, ${count(c.wanted)} wanted, ${count(c.kept)} kept, ${count(c.ordinary)} ordinary ones kept` +
     `${c.dropped > 0 ? `, ${count(c.dropped)} lost` : ""}${c.refused > 0 ? `, ${count(c.refused)} beyond the budget` : ""}`;
 }

@@ -2,34 +2,41 @@
 /* Numbers and names as people read them. */
 import { nanoseconds, unitId, valueType } from "./vocab.ts";
 
-/** A share in percent; never 0 for what is there, never 100 for what is not all. */
+export const MINUS = "−";
+
+/**
+ * A share in percent: one decimal, two below 0.1 %, none from 100 % on, so that columns line up. Never 0 for what is
+ * there, never 100 for what is not all.
+ */
 export function percent(share: number): string {
   const v = 100 * share;
   if (!(v > 0))
-    return v < 0 ? "-" + percent(-share) : "0 %";
+    return v < 0 ? MINUS + percent(-share) : "0 %";
   if (v < 0.01)
     return "<0.01 %";
-  const s = v < 1 ? v.toFixed(2) : v < 10 ? v.toFixed(1) : v.toFixed(v < 99.95 ? 1 : 2);
-  if (v < 100 && parseFloat(s) >= 100)
-    return ">99.99 %";
-  return s.replace(/\.0+$/, "") + " %";
+  if (v >= 99.95)
+    return v < 100 ? ">99.9 %" : `${count(v)} %`;
+  return `${v.toFixed(v < 0.095 ? 2 : 1)} %`;
 }
 
 // toLocaleString() would make one of these for each number: 50 µs.
 const GROUPED = new Intl.NumberFormat("en-US");
 
 export function count(v: number): string {
-  return GROUPED.format(Math.round(v));
+  const n = Math.round(v);
+  return n < 0 ? MINUS + GROUPED.format(-n) : GROUPED.format(n);
+}
+
+/** Three digits: 1.23, 12.3, 123. */
+export function three(v: number): string {
+  return v < 9.995 ? v.toFixed(2) : v < 99.95 ? v.toFixed(1) : count(v);
 }
 
 function scaled(v: number, units: [number, string][]): string {
-  const a = Math.abs(v);
-  for (const [size, name] of units)
-    if (a >= size) {
-      const x = v / size;
-      return `${x.toFixed(Math.abs(x) < 10 ? 2 : Math.abs(x) < 100 ? 1 : 0)} ${name}`;
-    }
-  return `${count(v)} ${units[units.length - 1]![1]}`;
+  if (v < 0)
+    return MINUS + scaled(-v, units);
+  const [size, name] = units.find(([s]) => v >= s) ?? [0, units[units.length - 1]![1]];
+  return `${size > 1 ? three(v / size) : count(v)} ${name}`;
 }
 
 export function duration(ns: number): string {
@@ -53,6 +60,11 @@ export function value(v: number, unit: string, type = ""): string {
 
 export function signed(text: string, v: number): string {
   return v > 0 ? "+" + text : text;
+}
+
+/** "1 sample", "1,234 samples" */
+export function plural(n: number, what: string, many = what + "s"): string {
+  return `${count(n)} ${Math.round(n) === 1 ? what : many}`;
 }
 
 /** The last part of a path. */

@@ -5,7 +5,7 @@
  * to tell (the new root's total is smaller).
  */
 import type { FunctionIds } from "./functions.ts";
-import { buildTree, frameName } from "./tree.ts";
+import { buildTree, frameName, GROUP } from "./tree.ts";
 import type { Profile, Tree } from "./tree.ts";
 
 export const OPS = ["hide", "focus", "keep", "merge", "drop", "fold", "collapse"] as const;
@@ -196,6 +196,29 @@ export function applyTransform(p: Profile, tree: Tree, ids: FunctionIds, t: Tran
       return same && is(i) ? at : b.child(at, tree.frame[i]!);
     });
   }
+}
+
+/** Groups with less than this share of the profile are too narrow for a name. */
+const NARROW_GROUP = 0.005;
+
+/** How many groups (services, processes) are the first level, if most of the profile is in groups that are too narrow to tell apart; else 0. */
+export function narrowGroups(p: Profile): number {
+  const { tree } = p;
+  const both = (i: number): number => tree.total[i]! + (tree.base?.total[i] ?? 0);
+  let [groups, narrow] = [0, 0];
+  for (let i = 1; i < tree.n; i += tree.below[i]! + 1) {
+    if (!(p.frames.flags[tree.frame[i]!]! & GROUP))
+      return 0;
+    groups++;
+    if (both(i) < NARROW_GROUP * both(0))
+      narrow += both(i);
+  }
+  return 2 * narrow > both(0) ? groups : 0;
+}
+
+/** The tree of all groups together. */
+export function withoutGroups(p: Profile, tree: Tree, ids: FunctionIds): Tree {
+  return rebuild(p, tree, ids, (b, i, at) => tree.depth[i]! < 2 ? 0 : b.child(at, tree.frame[i]!));
 }
 
 /** The tree without paths to these frames. */

@@ -28,7 +28,7 @@ test("the verdict names the line, or says that nothing is certain", () => {
                "No certain growth of resident memory of shop: +307 KiB/h (95 % interval −5.00 MiB to 5.60 MiB). But cache_put (cache.c:41) grows by 3.30 MiB/h (3.00 MiB to 3.60 MiB).");
   assert.equal(say(rate(-2, -3, -1, false), []), "Resident memory of shop shrinks by 2.00 MiB/h (95 % interval −3.00 MiB to −1.00 MiB). No function surely grows.");
   assert.match(say({ ...rate(3.6, 3.1, 0, true), high: undefined }, []), /grows by 3\.60 MiB\/h \(95 % interval 3\.10 MiB or more\)/);
-  assert.equal(say(undefined, []), "Not enough data: 3 of 8 periods. Choose a longer range, or wait.");
+  assert.equal(say(undefined, []), "Not enough data yet: 3 of 8 periods. Choose a longer range, or wait.");
   // A remark is no suspect, and neither is what may be chance.
   assert.match(say(rate(3.6, 3.1, 4.1, true), [row(rate(9, 8, 10, true), 0, "[resident before the recording]"), row(rate(5, 0.1, 9, false), 0, "churn")]), /No function surely grows\.$/);
   // It is not all of it that others release.

@@ -29,7 +29,7 @@ test("a lane: what the thread did in each column, and in all", () => {
   assert.deepEqual(shares(1, 1), [["running", 0.25], ["lock", 0.5]]);
   assert.deepEqual(shares(1, 0), [["running", 0.125], ["lock", 0.75]]);
   assert.deepEqual([shares(2, 2), shares(2, 2, true), shares(3, 3)], [[], [["idle", 1]], []]);
-  assert.equal(sharesText(laneShares(l, a!, 1, 1, false)), "lock 50 %, running 25 %");
+  assert.equal(sharesText(laneShares(l, a!, 1, 1, false)), "lock 50.0 %, running 25.0 %");
   assert.equal(sharesText([]), "nothing is known");
 });
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { baseRange, decodeLive, encodeLive, LIVE_DEFAULTS, rangeAt, refreshMs, selector, without } from "../model/address.ts";
+import { baseRange, decodeLive, encodeLive, firstLabel, LIVE_DEFAULTS, rangeAt, refreshMs, selector, without } from "../model/address.ts";
 import type { LiveState } from "../model/address.ts";
 import {
   barMs, barRange, bars, facets, heatRange, heatSteps, heatValue, keepOrder, knownMs, readFirst, readHeat, readLines, readNames, shares,
@@ -13,6 +13,23 @@ import { fromFolded } from "./make.ts";
 
 const CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 const T = 1_700_000_000_000;
+
+test("a plain word of stacks is a search in names, in a link, too", () => {
+  const stacks = (text: string): string => decodeLive(new URLSearchParams({ stacks: text }).toString()).stacks;
+  assert.equal(stacks("render"), 'fn~"(?i)render"');
+  assert.equal(stacks(" Render "), 'fn~"Render"');
+  assert.equal(stacks("a.b(int)"), 'fn~"(?i)a\\\\.b\\\\(int\\\\)"');
+  assert.equal(stacks("operator=="), 'fn~"(?i)operator=="');
+  // What is or tries to be a predicate is left to the server, which says what is wrong with it.
+  for (const predicate of ['fn="a"', 'not fn~"x" and kind=\'k\'', "fn=render", 'render"', ""])
+    assert.equal(stacks(predicate), predicate);
+});
+
+test("filters open with a label that tells something", () => {
+  assert.equal(firstLabel(["host.arch", "host.name", "thread.name"]), "thread.name");
+  assert.equal(firstLabel(["host.arch", "os.type"]), "host.arch");
+  assert.equal(firstLabel([]), "");
+});
 
 test("the state and its text", () => {
   assert.equal(encodeLive(LIVE_DEFAULTS), "");

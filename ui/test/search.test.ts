@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { weigh } from "../model/layout.ts";
-import { exactly, findMatches, holdsMatch, matchedWeight, matcher, matchFrames, nextMatch } from "../model/search.ts";
+import { exactly, findMatches, holdsMatch, matchedWeight, matcher, matchFrames, nextMatch, widestMatch } from "../model/search.ts";
 import type { Matches } from "../model/search.ts";
 import { nodeName } from "../model/tree.ts";
 import type { Profile } from "../model/tree.ts";
@@ -20,6 +20,18 @@ test("nested matches count once", () => {
   assert.equal(matchedWeight(find(p, "^f$"), w, 0, 20), 17);
   assert.equal(matchedWeight(find(p, "."), w, 0, 20), 20);
   assert.equal(matchedWeight(find(p, "h"), w, 0, 20), 10);
+});
+
+test("the widest match, of the view", () => {
+  const p = fromFolded(NESTED);
+  const w = weigh(p.tree);
+  const m = find(p, "^[gx]$");
+  const path = (i: number): string => `${nodeName(p, p.tree, p.tree.parent[i]!)};${nodeName(p, p.tree, i)}`;
+  assert.equal(path(widestMatch(m, w, 0, 20)), "f;g");
+  // From the second g on: 3 of it, and 2 of x.
+  assert.equal(path(widestMatch(m, w, 15, 20)), "main;g");
+  assert.equal(widestMatch(m, w, 10, 15), -1, "no match in this view");
+  assert.equal(widestMatch(find(p, "nowhere"), w, 0, 20), -1);
 });
 
 test("matched weight agrees with counting stacks", () => {

@@ -109,7 +109,8 @@ test("agents: what is wrong and what to do", () => {
   assert.deepEqual([lostBy(d!), keptBy(d!)], [205, 800], "dropped samples are lost, and were taken");
   assert.match(complaints(d!, "2", 100000)[0]!, /lost 20\.4 % of its samples/);
   assert.match(complaints({ ...a!, counters: [...a!.counters, { ...a!.counters[1]!, count: 495 }] }, "2", 100000)[0]!, /lost 33\.3 % of its samples/);
-  assert.match(complaints(a!, "3", 100000)[0]!, /version is 2, this server.s is 3/);
+  assert.match(complaints(a!, "3", 100000)[0]!, /This agent has version 2, the server 3\./);
+  assert.deepEqual(complaints({ ...a!, cpu: 0.13 }, "2", 100000), ["This agent uses 13.0 % of a CPU. Lower --frequency or add a filter."]);
   assert.match(complaints({ ...a!, error: "no BTF" }, "2", 100000)[0]!, /no BTF/);
   assert.match(complaints({ ...a!, newest: 100000 + 7.2e6 }, "2", 100000)[0]!, /from 2(\.0+)? h in the future/);
   assert.match(complaints({ ...a!, last: 8e6, newest: 8e6 - 7.2e6 }, "2", 8e6)[0]!, /were 2(\.0+)? h old when they arrived/);
@@ -133,7 +134,7 @@ test("a trace: below its parent, by start; orphans and circles have their rows t
     assert.throws(() => readWaterfall(bad), DataError);
 });
 
-test("slow against fast: rows and a picture of both sides; damaged answers", () => {
+test("slow vs typical: rows and a picture of both sides; damaged answers", () => {
   const side = { requests: 9, sampled: 7, stand_for: 9, from_ms: 10, to_ms: 20, value: 30 };
   const nodes = { count: 4, name: [0, 1, 2, 2], below: [3, 2, 0, 0], self: [0, 1, 5, 4], total: [10, 10, 5, 4], kind: [-1, 1, 1, 0], level: [0, 3, 3, 3],
     inlined: [0, 0, 1, 0], line: [0, 0, 7, 0], base_self: [0, 1, 0, 2], base_total: [3, 3, 0, 2] };
@@ -142,7 +143,7 @@ test("slow against fast: rows and a picture of both sides; damaged answers", () 
       middle_self: 0, slow_running: 1, middle_running: 0, explained: false }] };
   const s = readSlow(answer);
   assert.deepEqual([s.unit, s.type, s.rows[0]!.name, s.rows[0]!.low, s.note, s.slow.sampled, s.leftOut], ["nanoseconds", "cpu", "f", 4, "", 7, 3]);
-  assert.deepEqual([s.rows[0]!.file, s.rows[0]!.line, s.profile.meta.baseTitle], ["", 0, "the middle"]);
+  assert.deepEqual([s.rows[0]!.file, s.rows[0]!.line, s.profile.meta.baseTitle], ["", 0, "typical requests"]);
   const { low, high, ...certain } = answer.rows[0]!;
   const one = readSlow({ ...answer, rows: [{ ...certain, file: "/a.c", line: 7 }] }, "an ordinary request");
   assert.deepEqual([low, high, one.rows[0]!.low, one.rows[0]!.high, one.rows[0]!.file, one.rows[0]!.line, one.profile.meta.baseTitle], [4, 6, null, null, "/a.c", 7, "an ordinary request"]);
@@ -160,10 +161,10 @@ test("cost: a month at this rate, by the server's factors", () => {
   // Two cores for ten seconds.
   const c = monthly(20e9, 10000, f);
   assert.ok(Math.abs(c.money - 2 * 730 * 0.04) < 1e-9 && Math.abs(c.kg - 2 * 730 * 3.5 * 1.5 / 1000 * 0.45) < 1e-9);
-  assert.equal(costText(c, f), "58 USD");
+  assert.equal(costText(c, f), "58.4 USD");
   assert.equal(costText(monthly(1, 10000, f), f), "<0.01 USD");
   assert.equal(costText(monthly(0, 10000, f), f), "0 USD");
-  assert.match(costHelp(c, f), /58 USD .* 3\.45 kg of CO₂/);
+  assert.match(costHelp(c, f), /58\.4 USD .* 3\.45 kg of CO₂/);
   for (const bad of [null, {}, { factors: { currency: 1 } }])
     assert.throws(() => readFactors(bad), DataError);
 });

@@ -19,7 +19,7 @@ test("a task: what it keeps in the words of ctl, and its counts, which are parts
   assert.deepEqual([t.id, t.state, t.service, t.endpoint, t.keeps, isLive(t)], ["1f3a5c7e", "running", "shop", "GET /buy", "from 100 ms, errors, 1 % of others", true]);
   // Spans that were sent again are no requests.
   assert.deepEqual(t.counts, { seen: 90, matched: 69, wanted: 12, kept: 7, ordinary: 3, dropped: 4, refused: 3, open: 2 });
-  assert.equal(countsText(t.counts), "90 seen, 69 to the endpoint, 12 wanted, 7 kept, 3 ordinary ones kept, 4 lost, 3 beyond the budget");
+  assert.equal(countsText(t.counts), "90 requests seen, 69 to the endpoint, 12 wanted, 7 kept, 3 ordinary ones kept, 4 lost, 3 beyond the budget");
   assert.deepEqual(t.why, [{ reason: "budget_spent", text: "no room" }]);
   const spec = (more: object): string => readTask({ ...TASK, spec: { ...TASK.spec, errors: false, control: 0, ...more } }).keeps;
   assert.equal(spec({ min_ms: 0 }), "all");
@@ -35,11 +35,11 @@ test("states: in the order of the table, unknown last; a ledger says what its pa
   const states = readStates({ unknown: 1, lock: 60, running: 20, runnable: 0, disk: 4 });
   assert.deepEqual(states.map((s) => [s.name, s.ms, s.wait?.id]), [["running", 20, "RUNNING"], ["lock", 60, "LOCK"], ["disk", 4, "DISK"], ["unknown", 1, undefined]]);
   assert.equal(sumMs(states), 85);
-  assert.equal(ledgerNote(states, 85), "of 1.00 ms the agent does not know the state");
-  assert.equal(ledgerNote(states, 100), "15.0 ms are in no thread that carried the request; of 1.00 ms the agent does not know the state");
-  assert.equal(ledgerNote(readStates({ running: 30, lock: 40.02 }), 70), "the parts sum to 70.0 ms");
-  assert.equal(ledgerNote(readStates({ running: 130 }), 70), "130 ms of threads in 70.0 ms: several worked for it at the same time");
-  assert.equal(ledgerNote([], 70), "its time by state has not arrived");
+  assert.equal(ledgerNote(states, 85), "1.00 ms in an unknown state");
+  assert.equal(ledgerNote(states, 100), "15.0 ms in no thread of the request; 1.00 ms in an unknown state");
+  assert.equal(ledgerNote(readStates({ running: 30, lock: 40.02 }), 70), "the parts add up to 70.0 ms");
+  assert.equal(ledgerNote(readStates({ running: 130 }), 70), "130 ms of thread time in 70.0 ms: several threads worked at the same time");
+  assert.equal(ledgerNote([], 70), "its time by state has not arrived yet");
   assert.equal(ledgerNote([], 70, true), "SkyWalking's agents send snapshots, and no time by state");
   assert.throws(() => readStates({ running: "1" }), DataError);
 });

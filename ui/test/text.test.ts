@@ -7,15 +7,28 @@ import { readAssembly } from "../model/assembly.ts";
 import { eventTexts, healthText } from "../model/health.ts";
 import { change, lossFact, readQuality, samplesPerValue, significant, warnings, wilson, zScore } from "../model/stats.ts";
 import { decodeState, DEFAULTS, encodeState } from "../model/state.ts";
-import { count, cutMiddle, duration, nameParts, percent, shorter, value } from "../model/text.ts";
+import { count, cutMiddle, duration, nameParts, percent, plural, shorter, signed, three, value } from "../model/text.ts";
 import { DataError } from "../model/tree.ts";
 import { fromFolded, random } from "./make.ts";
 
 test("a percentage is never 0 for something nor 100 for less than all", () => {
-  const cases: [number, string][] = [[0, "0 %"], [1e-7, "<0.01 %"], [0.00123, "0.12 %"], [0.0456, "4.6 %"],
-    [0.123, "12.3 %"], [0.5, "50 %"], [0.9996, "99.96 %"], [0.999999, ">99.99 %"], [1, "100 %"], [-0.02, "-2 %"]];
+  const cases: [number, string][] = [[0, "0 %"], [1e-7, "<0.01 %"], [0.9996, ">99.9 %"], [0.999999, ">99.9 %"], [1, "100 %"]];
   for (const [v, s] of cases)
     assert.equal(percent(v), s);
+});
+
+test("percentages line up: one decimal, two where one would be 0.0, none from 100 % on", () => {
+  const cases: [number, string][] = [[0.03, "3.0 %"], [0.036, "3.6 %"], [0.009, "0.9 %"], [0.00123, "0.1 %"], [0.00095, "0.1 %"], [0.00094, "0.09 %"], [0.0004, "0.04 %"],
+    [0.123, "12.3 %"], [0.5, "50.0 %"], [0.9994, "99.9 %"], [2, "200 %"], [12.345, "1,235 %"], [-0.02, "−2.0 %"], [-1, "−100 %"]];
+  for (const [v, s] of cases)
+    assert.equal(percent(v), s);
+});
+
+test("three digits everywhere, and one minus sign", () => {
+  assert.deepEqual([0.75, 9.994, 9.996, 33.33, 99.96, 1234.5].map(three), ["0.75", "9.99", "10.0", "33.3", "100", "1,235"]);
+  assert.deepEqual([duration(-5e6), value(-2048, "bytes"), value(-5, "count", "samples")], ["−5.00 ms", "−2.00 KiB", "−5 samples"]);
+  assert.deepEqual([signed(percent(0.2), 1), signed(percent(-0.2), -1)], ["+20.0 %", "−20.0 %"]);
+  assert.deepEqual([plural(1, "sample"), plural(0, "sample"), plural(1234, "sample"), plural(2, "process", "processes")], ["1 sample", "0 samples", "1,234 samples", "2 processes"]);
 });
 
 test("values with their units", () => {
@@ -91,9 +104,9 @@ test("a poor profile says so, a good one does not", () => {
   assert.deepEqual(warnings(meta.quality, 199.99999999999997).map((w) => w.text).filter((t) => t.includes("only")), []);
   assert.match(warnings(meta.quality, 1.9999999999999998)[0]!.text, /^only 2 samples$/);
   meta.quality = { samples: 900, lost: 100, truncated: 90, unknown: 10, frames: 100, userStacks: 900, limited: "" };
-  assert.deepEqual(warnings(meta.quality, 900).map((w) => w.text), ["10 % lost", "10 % truncated", "10 % of frames have no name"]);
+  assert.deepEqual(warnings(meta.quality, 900).map((w) => w.text), ["10.0 % lost", "10.0 % truncated", "10.0 % of frames have no name"]);
   const head = { quality: { samples: 900, truncated: 0, unknown_frames: 0, frames: 100, damaged: false, limited: ["(other services)", "[other stacks]"] } };
-  assert.deepEqual(warnings(readQuality(head), 900).map((w) => w.text), ["with (other services), [other stacks]"]);
+  assert.deepEqual(warnings(readQuality(head), 900).map((w) => w.text), ["includes (other services), [other stacks]"]);
 });
 
 test("losses: what agents counted in the range, of the hosts that are looked at; not known where nobody did", () => {
@@ -104,10 +117,10 @@ test("losses: what agents counted in the range, of the hosts that are looked at;
     const f = lossFact(lossesOf(readAgents({ version: "1", agents }), filters));
     return [f.text, f.level];
   };
-  assert.deepEqual(of([]), ["losses not known", "fact"]);
-  assert.deepEqual(of([agent("a", 0, 0, false)]), ["losses not known", "fact"], "was gone before");
+  assert.deepEqual(of([]), ["losses unknown", "fact"]);
+  assert.deepEqual(of([agent("a", 0, 0, false)]), ["losses unknown", "fact"], "was gone before");
   assert.deepEqual(of([agent("a", 100, 0)]), ["none lost", "fact"]);
-  assert.deepEqual(of([agent("a", 900, 50), agent("b", 0, 50), agent("c", 0, 0, false)]), ["10 % lost", "warn"]);
+  assert.deepEqual(of([agent("a", 900, 50), agent("b", 0, 50), agent("c", 0, 0, false)]), ["10.0 % lost", "warn"]);
   assert.deepEqual(of([agent("a", 900, 50, true, 50), agent("b", 100, 0)]), ["9.5 % lost", "warn"], "dropped ones were taken first");
   assert.deepEqual(of([agent("a", 9999, 1)]), ["0.01 % lost", "fact"]);
   const host = (value: string, not: boolean): Filter[] => [{ label: "host.name", value, not }, { label: "x", value: "y", not: false }];
@@ -115,7 +128,8 @@ test("losses: what agents counted in the range, of the hosts that are looked at;
   assert.deepEqual(of([agent("a", 100, 0), agent("b", 0, 50)], host("a", true)), ["100 % lost", "warn"]);
   assert.throws(() => readAgents({ version: "1", agents: [{ ...agent("a", 1, 1) as object, range: 7 }] }), DataError);
   const q = readQuality({ quality: { samples: 50, lost: 0, truncated: 25, unknown_frames: 10, frames: 100, damaged: false, limited: [] } });
-  assert.deepEqual(warnings(q, q.samples).map((w) => w.text), ["only 50 samples", "50 % truncated", "10 % of frames have no name"]);
+  assert.equal(warnings(q, 1)[0]!.text, "only 1 sample");
+  assert.deepEqual(warnings(q, q.samples).map((w) => w.text), ["only 50 samples", "50.0 % truncated", "10.0 % of frames have no name"]);
   assert.throws(() => readQuality({}), DataError);
 });
 

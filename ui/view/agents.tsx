@@ -28,7 +28,7 @@ function Details(p: { agent: Agent; version: string; now: number }): preact.JSX.
 function Events(p: { events: string[] }): preact.JSX.Element | null {
   if (p.events.length === 0)
     return null;
-  return <section class="server-events" aria-label="Events of the server"><h2>Since this server started</h2>
+  return <section class="server-events" aria-label="Events of the server"><h2>Events since this server started</h2>
     <ul>{p.events.map((e) => <li key={e}>{showable(e)}</li>)}</ul></section>;
 }
 
@@ -43,8 +43,8 @@ export function AgentTable(p: Props): preact.JSX.Element {
   const { agents, version } = p.data;
   if (agents.length === 0)
     return <div class="nothing"><h2>No agents yet</h2>
-      <p>Run <code>culprit agent --collection-agent HOST:4317</code> on a machine, where HOST is this server. The
-        machine appears here within ten seconds.</p><Events events={p.events} /></div>;
+      <p>Run <code>culprit agent --collection-agent HOST:4317</code> on a machine, where HOST is this server. The machine appears here within ten
+        seconds.</p><Events events={p.events} /></div>;
   const sum = (of: (a: Agent) => number): number => agents.reduce((n, a) => n + of(a), 0);
   const all = { samples: sum(keptBy), lost: sum(lostBy), truncated: sum((a) => a.samples > 0 ? a.truncated * keptBy(a) / a.samples : 0),
     unknown: -1, frames: -1, userStacks: -1, limited: "" };

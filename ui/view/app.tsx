@@ -16,13 +16,13 @@ import type { Factors } from "../model/cost.ts";
 import { functionIds } from "../model/functions.ts";
 import { baseScale, weigh } from "../model/layout.ts";
 import type { WidthBy } from "../model/layout.ts";
-import { exactly, findMatches, matchedWeight, matcher, matchFrames, nextMatch } from "../model/search.ts";
+import { exactly, findMatches, matchedWeight, matcher, matchFrames, nextMatch, widestMatch } from "../model/search.ts";
 import { decodeState, encodeState } from "../model/state.ts";
 import type { ColourBy, Panes, ViewState } from "../model/state.ts";
 import { samplesPerValue } from "../model/stats.ts";
 import type { Losses } from "../model/stats.ts";
 import { count, percent, value } from "../model/text.ts";
-import { applyTransform, invert, withoutPaths } from "../model/transform.ts";
+import { applyTransform, invert, narrowGroups, withoutGroups, withoutPaths } from "../model/transform.ts";
 import type { Transform } from "../model/transform.ts";
 import { findPath, frameName, GROUP, INLINED, NONE, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
 import type { Profile, Samples, Tree } from "../model/tree.ts";
@@ -35,15 +35,17 @@ import { Crumbs, Legend, Quality } from "./bar.tsx";
 import { Card, interval } from "./card.tsx";
 import { copy } from "./copy.ts";
 import { ANIMATION_MS, calm, Flame } from "./flame.tsx";
-import type { FoldedSum, Place, Span, Spot } from "./flame.tsx";
+import type { FoldedSum, Place, Seek, Span, Spot } from "./flame.tsx";
 import { Help } from "./help.tsx";
 import { enter, replace } from "./location.ts";
+import { recallTheme, remember } from "./remember.ts";
 import type { Keys } from "./help.tsx";
 import { LaneView } from "./lanes.tsx";
 import { Menu } from "./menu.tsx";
 import type { Item } from "./menu.tsx";
 import { useNode } from "./node.ts";
 import { SandwichView } from "./sandwich.tsx";
+import { Splitter, useSplit } from "./splitter.tsx";
 import { FunctionList } from "./table.tsx";
 import { WaitPanel } from "./waits.tsx";
 import type { Waits } from "./waits.tsx";
@@ -185,10 +187,16 @@ export function App(p: Props): preact.JSX.Element {
                         [whole, times, state.waits, state.lane, JSON.stringify(within)]);
   const systemDark = useMedia("(prefers-color-scheme: dark)");
   const wide = useMedia(WIDE);
-  const theme: Theme = state.theme ?? (systemDark ? "dark" : "light");
+  const theme: Theme = state.theme ?? recallTheme() ?? (systemDark ? "dark" : "light");
+  const turnTheme = (): void => {
+    const next = theme === "dark" ? "light" : "dark";
+    remember("theme", next);
+    change({ theme: next });
+  };
   const diff = profile.tree.base !== null;
   const waits = useMemo(() => showsWaits(profile), [profile]);
   const colourBy: ColourBy = (state.colour === "wait" && !waits ? null : state.colour) ?? (diff ? "diff" : waits ? "wait" : "kind");
+  const [split, setSplit] = useSplit();
   const panes: Panes = state.panes ?? (wide ? "both" : "picture");
   const table = panes !== "picture";
   const { meta } = profile;
@@ -197,15 +205,14 @@ export function App(p: Props): preact.JSX.Element {
   useLayoutEffect(() => {
     document.documentElement.dataset["theme"] = theme;
   }, [theme]);
-  useLayoutEffect(() => {
-    document.title = meta.title ? `${meta.title} – culprit` : "culprit";
-  }, [meta.title]);
 
   const ids = useMemo(() => functionIds(profile), [profile]);
   const transformKey = JSON.stringify(state.transforms);
   // The tree of the table. The picture may show it inverted.
-  const upright = useMemo(() => state.transforms.reduce((t, x) => applyTransform(profile, t, ids, x), profile.tree),
-                          [profile, ids, transformKey]);
+  const groups = useMemo(() => narrowGroups(profile), [profile]);
+  const isMerged = groups > 0 && !state.groups;
+  const upright = useMemo(() => state.transforms.reduce((t, x) => applyTransform(profile, t, ids, x), isMerged ? withoutGroups(profile, profile.tree, ids) : profile.tree),
+                          [profile, ids, transformKey, isMerged]);
   const tree = useMemo(() => state.inverted ? invert(profile, upright, ids) : upright, [profile, upright, ids, state.inverted]);
   const scale = baseScale(profile.tree, normalise);
   const weights = useMemo(() => weigh(tree, state.widthBy, scale), [tree, state.widthBy, scale]);
@@ -258,10 +265,7 @@ export function App(p: Props): preact.JSX.Element {
     change({ zoom: id }, true);
   }, [tree, hashes, change]);
 
-  const step = useCallback((by: 1 | -1) => {
-    if (!matches)
-      return;
-    const next = nextMatch(matches, weights, match, by);
+  const goTo = useCallback((next: number) => {
     if (next < 0)
       return;
     setMatch(next);
@@ -275,7 +279,29 @@ export function App(p: Props): preact.JSX.Element {
       onZoom({ first: next, last: next });
     else if (outside)
       onZoom(ALL);
-  }, [matches, weights, match, zoom, hashes, onZoom]);
+  }, [weights, zoom, hashes, onZoom]);
+  const step = (by: 1 | -1): void => {
+    if (matches)
+      goTo(nextMatch(matches, weights, match, by));
+  };
+  // A new search scrolls to its widest match; a function that was chosen in the table is also zoomed to where it can be seen.
+  const [seek, setSeek] = useState<Seek | null>(null);
+  const searched = useRef({ text: "", chosen: false });
+  useLayoutEffect(() => {
+    const { text, chosen: isChosen } = searched.current;
+    searched.current = { text: state.search, chosen: false };
+    if (!matches || text === state.search)
+      return;
+    const inView = widestMatch(matches, weights, weights.start[zoom.first]!, weights.start[zoom.last]! + weights.total[zoom.last]!);
+    if (isChosen)
+      goTo(inView >= 0 ? inView : widestMatch(matches, weights, 0, weights.total[0]!));
+    else if (inView >= 0)
+      setSeek({ node: inView });
+  }, [matches]);
+  const pick = (name: string): void => {
+    searched.current.chosen = true;
+    change({ search: state.search === exactly(name) ? "" : exactly(name) });
+  };
 
   const transform = (op: Transform["op"], node: number): void =>
     change({ zoom: "", transforms: [...state.transforms, op === "merge" ? { op } : { op, name: nodeName(profile, tree, node) }] }, true);
@@ -329,7 +355,8 @@ export function App(p: Props): preact.JSX.Element {
       searchBox.current?.select();
       return;
     }
-    if (e.ctrlKey || e.metaKey || e.altKey || help)
+    // A dialog over the page has its own keys.
+    if (e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]"))
       return;
     if (e.key === "Escape") {
       if (menu) {
@@ -357,7 +384,7 @@ export function App(p: Props): preact.JSX.Element {
     case "t": nextPanes(); break;
     case "r": turn(); break;
     case "k": change({ narrow: !state.narrow }); break;
-    case "d": change({ theme: theme === "dark" ? "light" : "dark" }); break;
+    case "d": turnTheme(); break;
     case "c": nextColour(); break;
     case "s": if (focus > 0) openSandwich(nodeName(profile, tree, focus)); break;
     case "o": if (focus > 0) openSource(focus); break;
@@ -422,7 +449,8 @@ export function App(p: Props): preact.JSX.Element {
   }
 
   return (
-    <div class={panes === "both" ? "page with-table" : panes === "table" ? "page table-alone" : "page"}>
+    <div class={panes === "both" ? "page with-table" : panes === "table" ? "page table-alone" : "page"}
+         style={{ "--beside": split.beside ? `${split.beside}%` : null, "--below": split.below ? `${split.below}%` : null }}>
       <header class="top">
         <div class="title">
           <h1 title={meta.title}><span class="mark" aria-hidden="true" />{meta.title || "culprit"}</h1>
@@ -448,24 +476,23 @@ export function App(p: Props): preact.JSX.Element {
               <button class="icon" aria-label="Previous match" title="Previous match (N)" onClick={() => step(-1)}>‹</button>
               <button class="icon" aria-label="Next match" title="Next match (n)" onClick={() => step(1)}>›</button></>}
           </div>
-          {diff && <select aria-label="Widths" title="Which profile sets the widths" value={state.widthBy}
+          {diff && <select aria-label="Widths" title="The profile that sets the widths of frames" value={state.widthBy}
                            onChange={(e) => change({ widthBy: e.currentTarget.value as WidthBy })}>
             <option value="after">width: after</option><option value="before">width: before</option>
             <option value="both">width: both</option></select>}
-          {diff && <button class="text" aria-pressed={normalise} title="Compare shares instead of amounts"
-                           onClick={() => change({ normalise: !normalise })}>
-            {normalise ? "normalised" : "absolute"}</button>}
+          {diff && <button class="text" aria-pressed={normalise} title="Compare shares of each profile instead of amounts"
+                           onClick={() => change({ normalise: !normalise })}>Normalised</button>}
           <select aria-label="Colours" title="Colours (c)" value={colourBy}
                   onChange={(e) => change({ colour: e.currentTarget.value as ColourBy })}>
             {colourings.map(([c, label]) => <option key={c} value={c}>colours {label}</option>)}</select>
           <button class="text" aria-pressed={state.icicle} title="Root on top (i)"
                   onClick={() => change({ icicle: !state.icicle })}>Icicle</button>
-          <button class="text" aria-pressed={state.inverted} title="Start at the leaves and show their callers (r)"
+          <button class="text" aria-pressed={state.inverted} title="Leaves first, with their callers (r)"
                   onClick={turn}>Inverted</button>
-          <button class="text" aria-pressed={table} title="Function table: beside the graph, hidden, or alone (t)"
+          <button class="text" aria-pressed={table} title="Function table: beside the flame graph, hidden, or alone (t)"
                   onClick={nextPanes}>{panes === "table" ? "Table alone" : "Table"}</button>
           <button class="icon" aria-label={theme === "dark" ? "Light colours" : "Dark colours"} title="Dark or light (d)"
-                  onClick={() => change({ theme: theme === "dark" ? "light" : "dark" })}>{theme === "dark" ? "☀" : "☾"}</button>
+                  onClick={turnTheme}>{theme === "dark" ? "☀" : "☾"}</button>
           <button class="icon" aria-label="Help" title="Keys (?)" onClick={() => setHelp(true)}>?</button>
         </div>
         {ofWaits && <div class="file-waits"><WaitPanel waits={ofWaits} view={state.waits} views={fileViews(whole, times !== null)}
@@ -485,11 +512,11 @@ export function App(p: Props): preact.JSX.Element {
         </div>}
       </header>
       {state.sandwich === "" &&
-        <Crumbs profile={profile} tree={tree} zoom={zoom} transforms={state.transforms} onZoom={onZoom}
+        <Crumbs profile={profile} tree={tree} zoom={zoom} groups={groups} isMerged={isMerged} onGroups={(g) => change({ groups: g, zoom: "" }, true)} transforms={state.transforms} onZoom={onZoom}
                 onTransforms={(transforms) => change({ transforms, zoom: "" }, true)} />}
       <main class="main">
         {empty ? p.nothing ?? <div class="nothing"><h2>No samples</h2>
-          <p>{counts ? `This profile measures ${counts}, and there was none.` : "Nothing was recorded."} Record for
+          <p>{counts ? `This profile measures ${counts}. None was recorded.` : "Nothing was recorded."} Record for
             longer (<code>-d</code>), or check the filters.</p></div>
         : state.sandwich !== ""
           ? <SandwichView profile={profile} tree={upright} ids={ids} name={state.sandwich} theme={theme} colourBy={colourBy}
@@ -498,9 +525,9 @@ export function App(p: Props): preact.JSX.Element {
                           widthBy={state.widthBy} linked={linked}
                           onPick={openSandwich} onClose={() => change({ sandwich: "" }, true)} />
           : tree.total[0] === 0 && !diff
-            ? <div class="nothing"><h2>Nothing left</h2><p>The functions in focus are not in this profile.</p>
-              <button class="text" onClick={() => change({ transforms: [] }, true)}>Show everything</button></div>
-            : <Flame profile={profile} tree={tree} weights={weights} colours={colours} theme={theme} matches={matches}
+            ? <div class="nothing"><h2>No stacks left</h2><p>No stack in this profile matches all of the choices above.</p>
+              <button class="text" onClick={() => change({ transforms: [] }, true)}>Show all stacks</button></div>
+            : <Flame seek={seek} profile={profile} tree={tree} weights={weights} colours={colours} theme={theme} matches={matches}
                      icicle={state.icicle} narrow={state.narrow} onFolded={setFolded} zoom={zoom} focus={focus} functionOf={ids.of} linked={linked} onZoom={onZoom} onFocus={setFocus}
                      label={`Flame graph of ${meta.title || "a profile"}, ${value(profile.tree.total[0]!, meta.unit, meta.type)}. Arrow keys move, Enter zooms; the table of functions (t) has the same as text.`}
                      onHover={(spot, at, touch) => setHover(spot ? { profile, spot, at, touch, tree, zoom, withSelf: !state.inverted } : null)}
@@ -512,14 +539,15 @@ export function App(p: Props): preact.JSX.Element {
           <Legend colours={colours} onWait={onWait} folded={folded} total={v1 - v0} narrow={state.narrow}
                   onNarrow={() => change({ narrow: !state.narrow })} />
           {unseen > 0 && <button class="unseen" onClick={() => change({ widthBy: "both" })}>
-            {percent(unseen)} of {state.widthBy === "after" ? "before" : "after"} has no width here: show both</button>}
+            {percent(unseen)} of the {state.widthBy === "after" ? "earlier" : "later"} profile is hidden at this width. Show both</button>}
         </footer>
       </main>
+      {panes === "both" && <Splitter wide={wide} split={split} onSplit={setSplit} />}
       {table && <FunctionList profile={profile} tree={upright} ids={ids} zoom={state.inverted ? ALL : arrived} sort={state.sort}
                               alone={panes === "table"} descending={state.descending} filter={state.filter} normalise={normalise}
                               matched={matchedFrames} over={over} onOver={setLinked} onSort={(sort, descending) => change({ sort, descending })}
                               onFilter={(filter) => change({ filter })} onSandwich={openSandwich}
-                              onPick={(name) => change({ search: state.search === exactly(name) ? "" : exactly(name) })} />}
+                              onPick={pick} />}
       {hover?.profile === profile && !menu && <Card profile={profile} tree={hover.tree} all={profile.tree.total[0]!} zoom={hover.zoom}
                                normalise={normalise} factors={p.factors ?? null} withSelf={hover.withSelf} spot={hover.spot} at={hover.at} sheet={hover.touch} />}
       {menu && <Menu at={menu.at} name={nodeName(profile, tree, menu.spot.first)} onClose={() => setMenu(null)} items={[
@@ -528,17 +556,17 @@ export function App(p: Props): preact.JSX.Element {
         ["Callers and callees", () => openSandwich(nodeName(profile, tree, menu.spot.first)), "s"],
         ...p.onSource && fileOf(menu.spot.first) !== "" ? [["Source lines", () => openSource(menu.spot.first), "o"] as Item] : [],
         ...p.onCode && codeOf(menu.spot.first) ? [["Instructions", () => openCode(menu.spot.first), "a"] as Item] : [],
-        ...p.onRequests ? [["Requests that run it", () => p.onRequests!(nodeName(profile, tree, menu.spot.first))] as Item] : [],
+        ...p.onRequests ? [["Requests that run this function", () => p.onRequests!(nodeName(profile, tree, menu.spot.first))] as Item] : [],
         ...measuring(menu.spot.first),
-        ["Only paths through this function", () => transform("focus", menu.spot.first), "F"],
-        ["Only whole paths through this function", () => transform("keep", menu.spot.first)],
-        ["Drop paths through this function", () => transform("drop", menu.spot.first), "D"],
+        ["Only stacks from this function on", () => transform("focus", menu.spot.first), "F"],
+        ["Only stacks with this function", () => transform("keep", menu.spot.first)],
+        ["Exclude stacks with this function", () => transform("drop", menu.spot.first), "D"],
         ["Hide this function", () => transform("hide", menu.spot.first), "H"],
-        ["Fold what it calls into it", () => transform("fold", menu.spot.first), "E"],
-        ["Collapse its recursion", () => transform("collapse", menu.spot.first), "R"],
-        ["Merge direct recursion", () => transform("merge", menu.spot.first), "M"],
+        ["Merge callees into this function", () => transform("fold", menu.spot.first), "E"],
+        ["Collapse recursion of this function", () => transform("collapse", menu.spot.first), "R"],
+        ["Merge all direct recursion", () => transform("merge", menu.spot.first), "M"],
         ["Copy link to this frame", () => void copy(location.href.replace(/#.*/, "") + "#" +
-          encodeState({ ...state, zoom: pathId(hashes, menu.spot.first) }))],
+          encodeState({ ...state, theme: null, zoom: pathId(hashes, menu.spot.first) }))],
         ["Copy name", () => void copy(nodeName(profile, tree, menu.spot.first))],
         ["Copy stack", () => void copy(pathOf(tree, menu.spot.first).slice(1).reverse()
           .map((i) => frameName(profile, tree.frame[i]!)).join("\n"))],

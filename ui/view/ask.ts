@@ -2,7 +2,7 @@
 /* The requests of each view to the server, in one round, and their answers. */
 import { lossesOf, readAgents } from "../model/agents.ts";
 import type { Agents } from "../model/agents.ts";
-import { askable, baseRange, rangeAt, selector, without } from "../model/address.ts";
+import { askable, baseRange, rangeAt, selector, selectorOf, without } from "../model/address.ts";
 import type { Filter, LiveState } from "../model/address.ts";
 import { readAnalysis, readTaskAnalysis } from "../model/analysis.ts";
 import type { Analysis } from "../model/analysis.ts";
@@ -267,6 +267,8 @@ async function askCompare(a: Round): Promise<{ part: Part; damaged: boolean }> {
 const REQUESTS = 200;
 /** The most that a task remembers. */
 const ALL_REQUESTS = 1000;
+/** Of more services the quality is not asked for: their names are a part of the address. */
+const QUALITY_SERVICES = 50;
 
 async function askTraces(a: Round): Promise<{ part: Part; damaged: boolean }> {
   const { source, range, type, signal, state } = a;
@@ -287,8 +289,13 @@ async function askTraces(a: Round): Promise<{ part: Part; damaged: boolean }> {
     const slow = readSlow(s);
     return { part: { ...part, slow, profile: slow.profile }, damaged: damaged(s) };
   }
-  const [e, t, head] = await Promise.all([ask("endpoints", { limit: 500 }), ask("traces", { limit: REQUESTS }), ask("flamegraph", { max_nodes: 1 })]);
-  return { part: { ...part, endpoints: readEndpoints(e), requests: readRequests(t), quality: readQuality(head) }, damaged: damaged(e) || damaged(t) };
+  const [e, t] = await Promise.all([ask("endpoints", { limit: 500 }), ask("traces", { limit: REQUESTS })]);
+  const [endpoints, requests] = [readEndpoints(e), readRequests(t)];
+  // Of the services in these lists: what is wrong with samples of other processes does not matter here.
+  const services = [...new Set([...endpoints, ...requests].map((x) => x.service))];
+  const head = services.length === 0 || services.length > QUALITY_SERVICES ? null
+    : await source.json("flamegraph", { ...within(range), type, max_nodes: 1, query: selectorOf(services, state.filters) }, signal);
+  return { part: { ...part, endpoints, requests, quality: head === null ? null : readQuality(head) }, damaged: damaged(e) || damaged(t) };
 }
 
 /** Answers of a part, and what it is of if that is not the range and the type of the page. */
@@ -331,7 +338,7 @@ async function askTogether(a: Round, task: Task, kept: Kept): Promise<{ together
   const ms = (times.groups[group].wall?.mean ?? 0) * times.groups[group].requests;
   if (state.kept === "difference") {
     const d = await of("difference", { limit: 100 });
-    const slow = readSlow(d, "an ordinary request");
+    const slow = readSlow(d, "ordinary requests");
     return { together: { times, calls: null, slow }, profile: slow.rows.length > 0 ? slow.profile : null, type: (d as { type: string }).type, damaged: damaged(t) || damaged(d),
       ms: times.groups.slow.wall?.mean ?? 0 };
   }

@@ -53,8 +53,8 @@ export function AssemblySheet(p: Props): preact.JSX.Element {
   const ask = async (signal: AbortSignal): Promise<Assembly> => readAssembly(
     await p.source.json("assembly", { ...p.parameters, file, function: name, build_id: buildId }, signal));
   return <Sheet title={name} ask={ask} onClose={p.onClose}>{(a: Assembly) => <>
-    <p>{percent(a.total / (a.all || 1))} of the total passes through this function of <code>{showable(file)}</code>, {percent(a.self / (a.all || 1))} ends
-      in it. Shares below are of the function. {a.why}</p>
+    <p>{percent(a.total / (a.all || 1))} of the total runs through this function of <code>{showable(file)}</code>, {percent(a.self / (a.all || 1))} in
+      the function itself. Shares below are of the function. {a.why}</p>
     {p.quality}
     {a.instructions.length > 0 && <Instructions a={a} onSource={p.onSource} />}
   </>}</Sheet>;

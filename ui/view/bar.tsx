@@ -4,7 +4,7 @@ import type { Colouring, Swatch } from "../draw/colour.ts";
 import { baseSamplesPerValue, lossFact, warnings } from "../model/stats.ts";
 import type { Losses, Warning } from "../model/stats.ts";
 import type { FoldedSum } from "./flame.tsx";
-import { count, duration, percent, value } from "../model/text.ts";
+import { count, duration, percent, plural, value } from "../model/text.ts";
 import type { Transform } from "../model/transform.ts";
 import { frameName, pathOf } from "../model/tree.ts";
 import type { Profile, Quality as QualityFacts, Tree } from "../model/tree.ts";
@@ -52,25 +52,28 @@ function judge(q: QualityFacts, samples: number, losses: MaybeLosses): { bad: Wa
   return { bad, calm };
 }
 
+/** Whether one of the warnings gives the number of samples. */
+const isFew = (bad: Warning[]): boolean => bad.some((w) => /samples?$/.test(w.text));
+
 /** The bar of a view without a picture. */
 export function QualityOf(p: { quality: QualityFacts; losses?: Losses | null; what: string }): preact.JSX.Element {
   const { samples } = p.quality;
   const { bad, calm } = judge(p.quality, samples, p.losses);
-  const few = bad.some((w) => w.text.endsWith("samples"));
-  return <Facts first={few ? [] : [[`${count(samples)} samples`, p.what]]} bad={bad} rest={calm} />;
+  return <Facts first={isFew(bad) ? [] : [[plural(samples, "sample"), p.what]]} bad={bad} rest={calm} />;
 }
 
 export function Quality(p: { profile: Profile; samples: number; losses?: Losses | null | undefined }): preact.JSX.Element {
   const { meta, tree } = p.profile;
   const facts: Fact[] = [];
   if (p.samples >= 0)
-    facts.push([`${count(p.samples)} samples`, "Samples in this profile"]);
+    facts.push([plural(p.samples, "sample"), "Samples in this profile"]);
   if (tree.base) {
     const k = baseSamplesPerValue(meta, tree);
     // Of a state it is the number of reports.
     const before = k > 0 ? tree.base.total[0]! * k : valueType(meta.type, meta.unit).adds === "at_moment" ? -1 : meta.baseSamples;
-    facts.push([`compared with ${meta.baseTitle || "before"}${before >= 0 ? `: ${count(before)}` : ""}`,
-                "The profile before, and its number of samples"]);
+    const other = meta.baseTitle || "before";
+    facts.push([`vs ${[before >= 0 ? plural(before, "sample") : "", other].filter((x) => x !== "").join(other === "before" ? " " : " of ")}`,
+                "The profile that this one is compared with"]);
   }
   const type = valueType(meta.type, meta.unit);
   if (!countsSamples(type)) {
@@ -83,9 +86,8 @@ export function Quality(p: { profile: Profile; samples: number; losses?: Losses 
     facts.push([`${count(meta.hz)} Hz`, "Samples per second on each CPU"]);
   const { bad, calm } = judge(meta.quality, p.samples, p.losses);
   if (tree.base && tree.base.total[0] === 0 && tree.total[0]! > 0)
-    bad.unshift({ text: "nothing before", help: "The other side has no samples, so everything here is new.", level: "warn" });
-  const fewSamples = bad.some((w) => w.text.endsWith("samples"));
-  return <Facts first={fewSamples ? [] : facts.slice(0, 1)} bad={bad} rest={[...calm, ...facts.slice(1)]} />;
+    bad.unshift({ text: "no samples before", help: "The earlier profile has no samples, so everything here is new.", level: "warn" });
+  return <Facts first={isFew(bad) ? [] : facts.slice(0, 1)} bad={bad} rest={[...calm, ...facts.slice(1)]} />;
 }
 
 interface CrumbProps {
@@ -93,13 +95,17 @@ interface CrumbProps {
   tree: Tree;
   zoom: Span;
   transforms: Transform[];
+  /** So many groups are too narrow to draw each one (0: they are not), and whether they are merged. */
+  groups: number;
+  isMerged: boolean;
+  onGroups: (show: boolean) => void;
   onZoom: (s: Span) => void;
   onTransforms: (t: Transform[]) => void;
 }
 
 const TRANSFORM_WORD: Record<Transform["op"], string> = {
-  hide: "hidden", drop: "without paths through", focus: "only paths through", keep: "only", merge: "direct recursion merged",
-  fold: "with what it calls:", collapse: "recursion collapsed:",
+  hide: "hidden:", drop: "without stacks with", focus: "only stacks from", keep: "only stacks with", merge: "direct recursion merged",
+  fold: "callees merged into", collapse: "recursion collapsed:",
 };
 
 export function Crumbs(p: CrumbProps): preact.JSX.Element {
@@ -116,22 +122,24 @@ export function Crumbs(p: CrumbProps): preact.JSX.Element {
     n++;
   return (
     <nav class="crumbs" aria-label="Zoomed frame">
+      {p.groups > 0 && <button class="transform" title={p.isMerged ? "Draw each one, however narrow" : "Merge them, because they are too narrow to draw"}
+                               onClick={() => p.onGroups(p.isMerged)}>{count(p.groups)} groups {p.isMerged ? "merged: too many to draw" : "drawn apart"} ✕</button>}
       {p.transforms.map((t, i) => (
         <button key={`${t.op}${i}`} class="transform" title="Undo this change of the view"
                 onClick={() => p.onTransforms(p.transforms.filter((_, k) => k !== i))}>
           {TRANSFORM_WORD[t.op]}{t.name === undefined ? "" : ` ${t.name}`} ✕</button>))}
       {zoom.first !== 0 && <button class="reset" onClick={() => p.onZoom({ first: 0, last: 0 })}
-                                   title="Back to everything (Esc)">✕ Reset zoom</button>}
+                                   title="Show the whole profile (Esc)">✕ Reset zoom</button>}
       <ol>
         <li><button onClick={() => p.onZoom({ first: 0, last: 0 })} disabled={zoom.first === 0}>all</button></li>
         {shown.map((i, k) => <>
-          {gap && k === 2 && <li key="gap" class="gap" title={`${path.length - 6} more frames`}>…</li>}
+          {gap && k === 2 && <li key="gap" class="gap" title={plural(path.length - 6, "more frame")}>…</li>}
           <li key={i}><button aria-current={i === zoom.first && !several ? "true" : undefined}
                               onClick={() => p.onZoom({ first: i, last: i })}
                               title={frameName(profile, tree.frame[i]!)}>
             <Name text={frameName(profile, tree.frame[i]!)} /></button></li>
         </>)}
-        {several && <li key="several"><span>{n} folded frames</span></li>}
+        {several && <li key="several"><span>{plural(n, "narrow frame")}</span></li>}
         {zoom.first === 0 && <li class="hint">click a frame to zoom, / to search, ? for all keys</li>}
       </ol>
     </nav>
@@ -163,9 +171,9 @@ export function Legend(p: LegendProps): preact.JSX.Element {
           {e.wait ? <button onClick={() => p.onWait(e.wait!)}>{entry(e)}</button> : entry(e)}</li>))}
       {rest > 0 && <li class="more" title={legend.slice(max).map((e) => e.label).join(", ")}>and {rest} more</li>}
       <li class="folding"><button aria-pressed={p.narrow} onClick={p.onNarrow}
-          title={`Frames too narrow to draw are folded into boxes like this; click a box to zoom in. This button: ${p.narrow ? "fold more frames" : "fold only frames narrower than a pixel"} (k)`}>
-        <i class="hatched" />{p.folded.frames === 0 ? "nothing folded"
-          : `${count(p.folded.frames)} frames folded, ${percent(p.total > 0 ? p.folded.weight / p.total : 0)}`}</button></li>
+          title={`Hatched boxes stand for frames too narrow to draw. Click a box to zoom in; click here to ${p.narrow ? "hide more frames" : "draw frames down to one pixel"} (k)`}>
+        <i class="hatched" />{p.folded.frames === 0 ? "no frames hidden"
+          : `${plural(p.folded.frames, "narrow frame")} hidden, ${percent(p.total > 0 ? p.folded.weight / p.total : 0)}`}</button></li>
     </ul>
   );
 }

@@ -45,7 +45,7 @@ function Row(p: { r: Call; columns: Columns; open: boolean; onToggle: () => void
   return <tr role="row" aria-level={r.depth + 1} {...r.calls ? { "aria-expanded": p.open } : {}} class={r.hot ? "hot" : ""}>
     <td role="gridcell" class="c-name" style={{ paddingLeft: `${10 + INDENT * Math.min(r.depth, 40)}px` }}>
       <button class="twist" disabled={!r.calls} aria-label={`${p.open ? "Close" : "Open"} ${showable(r.name)}`} onClick={p.onToggle}>{r.calls ? p.open ? "▾" : "▸" : ""}</button>
-      {showable(r.name)}{r.hot && <span class="spoken"> (among the ten with the most time of their own)</span>}</td>
+      {showable(r.name)}{r.hot && <span class="spoken"> (among the ten with the most self time)</span>}</td>
     <td role="gridcell" class="num">{duration(r.total)}</td><td role="gridcell" class="num c-self">{duration(r.self)}</td>{c.theirs && <>
       <td role="gridcell" class="num soft">{r.theirs && duration(r.theirs.total)}</td><td role="gridcell" class="num soft">{r.theirs && duration(r.theirs.self)}</td></>}
     {c.requests > 0 && <td role="gridcell" class="num">{duration(r.total / c.requests)}</td>}
@@ -72,11 +72,11 @@ function Thread(p: { g: Group; requests: number; onSource: Props["onSource"] }):
       <thead><tr><th class="c-name">{name}{p.g.snapshots && <span class="soft"> (snapshots)</span>}</th><th class="num">Total</th><th class="num">Self</th>
         {columns.theirs && <><th class="num" title="SkyWalking's estimate">Total, SkyWalking</th><th class="num" title="SkyWalking's estimate">Self, SkyWalking</th></>}
         {columns.requests > 0 && <th class="num" title="Total, over the number of requests">Per request</th>}<th class="num">Samples</th>
-        {columns.requests > 0 && <th class="num" title="Requests that have the call">Requests</th>}
-        {columns.owner && <th title="The thread that had the lock">Lock's owner</th>}{columns.waker && <th title="Who ended the wait">Woken by</th>}<th>Line</th></tr></thead>
+        {columns.requests > 0 && <th class="num" title="Requests with this call">Requests</th>}
+        {columns.owner && <th title="The thread that held the lock">Lock owner</th>}{columns.waker && <th title="Who ended the wait">Woken by</th>}<th>Line</th></tr></thead>
       <tbody>{rows.slice(0, MOST).map((r) => <Row key={r.id} r={r} columns={columns} open={!closed.has(r.id)} onToggle={() => toggle(r.id)} onSource={p.onSource} />)}</tbody>
     </table>
-    {rows.length > MOST && <p class="soft none">and {count(rows.length - MOST)} more calls</p>}
+    {rows.length > MOST && <p class="soft none">{count(rows.length - MOST)} more calls are not shown.</p>}
   </>;
 }
 

@@ -6,7 +6,7 @@ import { costHelp, costText, monthly } from "../model/cost.ts";
 import type { Factors } from "../model/cost.ts";
 import { baseScale } from "../model/layout.ts";
 import { baseSamplesPerValue, samplesPerValue, significant, wilson } from "../model/stats.ts";
-import { count, percent, signed, value } from "../model/text.ts";
+import { count, percent, plural, signed, three, value } from "../model/text.ts";
 import { frameName, GROUP, INLINED, LINE_SAMPLED, NONE, nodeName } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import { frameKind, nanoseconds } from "../model/vocab.ts";
@@ -64,7 +64,7 @@ function Change(p: CardProps & { total: number }): preact.JSX.Element | null {
   const delta = p.normalise
     ? p.total / (profile.tree.total[0]! || 1) - before / (profile.tree.base!.total[0]! || 1)
     : p.total - before;
-  const text = p.normalise ? `${percent(delta).replace(" %", "")} points of share`
+  const text = p.normalise ? `${percent(delta).replace(" %", "")} percentage points`
                            : value(delta, meta.unit, meta.type);
   const word = before === 0 ? "new" : p.total === 0 ? "gone"
     : percent((p.total - k * before) / (k * before || 1));
@@ -97,8 +97,8 @@ function Weights(p: CardProps): preact.JSX.Element {
         {self >= 0 && <Row label="self">{cells(self)}</Row>}
         {k > 0 && k !== 1 && <Row label="samples"><td>{count(total * k)}</td><td colSpan={2} /></Row>}
         {k > 0 && <Row label="95 % interval"><td colSpan={3}>{interval(profile, tree, total)} of all</td></Row>}
-        {month && p.factors && <Row label="a month"><td title={costHelp(month, p.factors)}>{costText(month, p.factors)}</td>
-          <td colSpan={2}>{month.kg < 0.01 ? "<0.01" : month.kg.toFixed(2)} kg CO₂</td></Row>}
+        {month && p.factors && <Row label="cost/month"><td title={costHelp(month, p.factors)}>{costText(month, p.factors)}</td>
+          <td colSpan={2}>{month.kg < 0.01 ? "<0.01" : three(month.kg)} kg CO₂</td></Row>}
         <Change {...p} total={total} />
       </tbody>
     </table>
@@ -112,7 +112,7 @@ function Folded(p: CardProps): preact.JSX.Element {
     top.push(i);
   top.sort((a, b) => tree.total[b]! - tree.total[a]!);
   return <>
-    <h2>{count(spot.folded)} frames folded</h2>
+    <h2>{plural(spot.folded, "narrow frame")}</h2>
     <p class="chips"><span class="chip">too narrow to draw</span><span class="chip">click to zoom in</span></p>
     <Weights {...p} />
     <p class="where">{top.length > 3 ? "largest: " : ""}{top.slice(0, 3).map((i) =>

@@ -60,7 +60,7 @@ export function Export(p: Props): preact.JSX.Element {
     of.map(([f, label]) => <option key={f} value={side ? `${side} ${f}` : f}>{label}</option>);
   const one = FORMATS.map(([f, label]): [string, string] => [f, label]);
   return <>
-    <select aria-label="Export" title={wrong || "Save this view as a file"} class={wrong ? "bad" : ""} disabled={busy} value=""
+    <select aria-label="Export" title={wrong || "Save this view to a file"} class={wrong ? "bad" : ""} disabled={busy} value=""
             onChange={(e) => {
               const [side, format] = e.currentTarget.value.split(" ");
               void run(format ? side! : "", format ?? side!);

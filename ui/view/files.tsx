@@ -68,7 +68,7 @@ export function Files(p: { source: Source; keys: Keys; dropped: File[] }): preac
     {files.map((f, i) => <button key={i} class="transform" title="Remove this file" onClick={() => setFiles(files.filter((_, k) => k !== i))}>
       {files.length > 1 ? (i === 0 ? "before: " : "after: ") : ""}{showable(f.file.name)} ✕</button>)}
     {files.length === 2 && <button class="text" onClick={() => setFiles([files[1]!, files[0]!])}>Swap</button>}
-    <button class="text" onClick={() => input.current!.click()}>{files.length === 0 ? "Choose a file…" : files.length === 1 ? "Compare with…" : "Another…"}</button>
+    <button class="text" onClick={() => input.current!.click()}>{files.length === 0 ? "Choose a file…" : files.length === 1 ? "Compare with…" : "Choose another…"}</button>
     {last && <Export source={p.source} path="convert" name={last.name.replace(/\.[^.]*$/, "")} of={fileOf(last)}
       compared={files.length === 2 && typeof shown !== "string" ? { before: fileOf(files[0]!.file),
         both: { parameters: { base_bytes: files[0]!.file.size }, body: new Blob([files[0]!.file, last]) } } : undefined} />}
@@ -85,7 +85,7 @@ export function Files(p: { source: Source; keys: Keys; dropped: File[] }): preac
       ? <div class="nothing"><h2>{typeof shown === "string" ? "These profiles cannot be compared" : "Drop a profile here"}</h2>
         {typeof shown === "string" ? <p>{showable(shown)}</p>
           : <p>pprof, OTLP, JFR, perf script, folded stacks, speedscope: any format that <code>culprit convert</code> reads, compressed or not.
-            Open two files to compare them. Nothing is stored.</p>}</div>
+            Open two files to compare them. The server does not store them.</p>}</div>
       : <App file profile={shown} keys={p.keys} />}
   </div>;
 }

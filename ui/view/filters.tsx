@@ -4,9 +4,9 @@
  * level. Chips show the selections; a sheet lists labels and their values with their weight.
  */
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { askable, selector, without } from "../model/address.ts";
+import { askable, firstLabel, selector, without } from "../model/address.ts";
 import type { Filter } from "../model/address.ts";
-import { complete, STACK_HELP } from "../model/predicate.ts";
+import { asPredicate, complete, STACK_HELP } from "../model/predicate.ts";
 import { showable } from "../model/payload.ts";
 import { matcher } from "../model/search.ts";
 import { facets, readLines, readNames } from "../model/series.ts";
@@ -71,10 +71,10 @@ function Values(p: Props & { name: string }): preact.JSX.Element {
         <button aria-pressed={is(f, false)} onClick={() => put(f, false)} title={`Only ${showable(p.name)} = ${showable(f.value)}`}>
           <b class="bar" style={{ width: `${100 * f.share}%` }} aria-hidden="true" />
           <span class="n">{f.value === "" ? <i>not set</i> : showable(f.value)}</span><span class="s">{percent(f.share)}</span></button>
-        <button class="not" aria-pressed={is(f, true)} aria-label={`Without ${showable(f.value)}`} title="Everything but this value"
+        <button class="not" aria-pressed={is(f, true)} aria-label={`Exclude ${showable(f.value)}`} title={`Exclude ${showable(p.name)} = ${showable(f.value)}`}
                 onClick={() => put(f, true)}>≠</button></li>)}
-      {found.length > MOST && <li class="more">and {count(found.length - MOST)} more: filter to see them</li>}
-      {found.length === 0 && <li class="more">{answer.length ? "No such value." : "No samples in this time range have this label."}</li>}
+      {found.length > MOST && <li class="more">{count(found.length - MOST)} more. Filter to see them.</li>}
+      {found.length === 0 && <li class="more">{answer.length ? "No value matches." : "No samples in this time range have this label."}</li>}
     </ul>
   </>;
 }
@@ -89,7 +89,7 @@ function Sheet(p: Props): preact.JSX.Element {
   const names = useAnswer<string[]>(JSON.stringify([query, p.type, range]), async (signal) =>
     readNames(await p.source.json("labels", { from: range.from, to: range.to, query, type: p.type }, signal), "labels")
       .filter((n) => askable(n) && !HIDDEN.has(n)));
-  const chosen = name || (Array.isArray(names) ? names[0] ?? "" : "");
+  const chosen = name || (Array.isArray(names) ? firstLabel(names) : "");
   return (
     <dialog class="help sheet-filters" ref={ref} onClose={() => p.onOpen(false)} aria-labelledby="filters-title"
             onClick={(e) => e.target === ref.current && ref.current!.close()}>
@@ -104,7 +104,7 @@ function Sheet(p: Props): preact.JSX.Element {
           </ul>
           <section aria-label={`Values of ${showable(chosen)}`}>
             {p.onGroup && <label class="group"><input type="checkbox" checked={p.group === chosen}
-              onChange={(e) => p.onGroup!(e.currentTarget.checked ? chosen : "")} /> first level of the graph</label>}
+              onChange={(e) => p.onGroup!(e.currentTarget.checked ? chosen : "")} /> Group flame graph by this label</label>}
             <Values key={chosen} {...p} range={range} name={chosen} />
           </section>
         </div>}
@@ -119,7 +119,7 @@ export function Filters(p: Props): preact.JSX.Element {
         onClick={() => p.onChange(p.filters.filter((_, k) => k !== i))}>
       {showable(f.label)} {f.not ? "≠" : "="} {f.value === "" ? "(none)" : showable(f.value)} ✕</button>)}
     {p.group && p.onGroup && <button class="transform" title="Group by service again" onClick={() => p.onGroup!("")}>
-      by {showable(p.group)} ✕</button>}
+      grouped by {showable(p.group)} ✕</button>}
     <button class="text" aria-haspopup="dialog" onClick={() => p.onOpen(true)} title="Filter and group by label (m)">Filter ▾</button>
     {p.open && <Sheet {...p} />}
   </>;
@@ -144,7 +144,7 @@ export function Stacks(p: { value: string; names: () => string[]; onChange: (tex
   };
   return (
     <div class="stacks" role="search">
-      <input ref={box} value={text} placeholder='Stacks: fn~"json.*" under fn="handle"' spellcheck={false} autocomplete="off"
+      <input ref={box} value={text} placeholder='Stacks: word, or fn="a" under fn="b"' spellcheck={false} autocomplete="off"
              role="combobox" aria-expanded={offers.length > 0} aria-controls="stack-offers" aria-autocomplete="list"
              aria-activedescendant={chosen >= 0 ? `offer-${chosen}` : undefined} aria-label="Only stacks with these frames" title={STACK_HELP}
              onInput={(e) => {
@@ -164,7 +164,7 @@ export function Stacks(p: { value: string; names: () => string[]; onChange: (tex
                  if (chosen >= 0)
                    take(chosen);
                  else
-                   p.onChange(text.trim());
+                   p.onChange(asPredicate(text));
                } else if (e.key === "Escape" && offers.length) {
                  setOn(false);
                } else {

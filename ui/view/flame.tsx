@@ -35,6 +35,10 @@ export interface FoldedSum {
   weight: number;
 }
 
+export interface Seek {
+  node: number;
+}
+
 export interface Place {
   x: number;
   y: number;
@@ -51,6 +55,8 @@ interface Props {
   narrow?: boolean;
   onFolded?: (f: FoldedSum) => void;
   zoom: Span;
+  /** A node to scroll to, once for each new object. */
+  seek?: Seek | null;
   /** Node with the keyboard's focus, -1 for none. */
   focus: number;
   /** Function ids by frame. The boxes of the function `linked` (-1: none) are outlined. */
@@ -161,6 +167,8 @@ export class Flame extends Component<Props> {
     }
     if (old.focus !== p.focus && p.focus >= 0)
       this.reveal(p.focus);
+    if (p.seek && old.seek !== p.seek)
+      this.reveal(p.seek.node);
     this.schedule();
   }
 

@@ -28,11 +28,11 @@ interface Props {
 /** How to get the data. */
 export function NoMemory(): preact.JSX.Element {
   return <div class="nothing growth-none"><h2>No memory profiles in this time range</h2>
-    <p>Growth needs profiles of memory. Each of these gives some:</p>
-    <ul><li><code>culprit up --resident</code> or <code>culprit agent --resident</code>: resident memory of all processes, by the code that touched it first</li>
-      <li><code>culprit agent --alloc</code>: allocations of malloc that are not freed</li>
-      <li><code>culprit agent --heap</code>: the live heap of Go programs, without a change of the program</li>
-      <li>heap profiles of an SDK (Go, Java, Rust) that sends to this server as to Pyroscope or by OTLP</li></ul></div>;
+    <p>Growth needs memory profiles. Any of these sends them:</p>
+    <ul><li><code>culprit up --resident</code> or <code>culprit agent --resident</code>: resident memory of all processes, by the code that first touched it</li>
+      <li><code>culprit agent --alloc</code>: malloc allocations that were not freed</li>
+      <li><code>culprit agent --heap</code>: the live heap of Go programs, without changes to the program</li>
+      <li>heap profiles of an SDK (Go, Java, Rust) that sends to this server as to Pyroscope, or by OTLP</li></ul></div>;
 }
 
 function Row(p: Props & { row: Suspect; total: number }): preact.JSX.Element {
@@ -44,12 +44,12 @@ function Row(p: Props & { row: Suspect; total: number }): preact.JSX.Element {
   return <tr>
     <td class={row.sure ? "num grew" : row.high < 0 ? "num shrank" : "num soft"}>{perHour(row.slope, type)}</td>
     <td class="num soft c-interval">{interval(row, type)}</td>
-    <td class="c-spark" title={`It grew in ${percent(row.grew)} of the periods`}><Spark values={row.values.map((v) => (v > 0 ? v : 0))} /></td>
-    <td class="c-only">{row.onlyGrows && <b class="grew" title="It never fell from its maximum by more than noise">only grows</b>}</td>
+    <td class="c-spark" title={`Grew in ${percent(row.grew)} of the periods`}><Spark values={row.values.map((v) => (v > 0 ? v : 0))} /></td>
+    <td class="c-only">{row.onlyGrows && <b class="grew" title="Never fell below its maximum by more than noise">only grows</b>}</td>
     <td class="c-name">{f === null ? <i>other functions</i> : <>
       <button class={isCode(f) ? "pick" : "pick soft"} title="Flame graph of the stacks with this function" onClick={() => p.onFunction(f.name)}>{showable(f.name)}</button>
       {at !== "" && <>{" "}<button class="pick line" title={`Show ${showable(f.file)}`} onClick={() => p.onSource(f.file, f.line)}>{showable(at)}</button></>}
-      <div class="soft path" title={chain(row, 1000).map(showable).join("\n")}>{path.join(" › ")}{row.chains > 1 && ` (of ${count(row.chains)} stacks the one that gained most)`}</div></>}</td>
+      <div class="soft path" title={chain(row, 1000).map(showable).join("\n")}>{path.join(" › ")}{row.chains > 1 && ` (the stack with the most growth of ${count(row.chains)})`}</div></>}</td>
     <td class="num">{rate(row.last, p.growth.step, type)}</td>
     <td class="num c-share">{share > 0 && share <= 1.005 ? percent(Math.min(1, share)) : ""}</td></tr>;
 }
@@ -59,13 +59,13 @@ function Evidence(p: { growth: Growth; type: SampleType }): preact.JSX.Element {
   const { growth: g } = p;
   const { all, used, fresh, ended, merged } = g.instances;
   return <p class="quality">
-    <span title="Means over these periods are what lines are fitted to">{count(g.periods)} periods of {duration(g.step * 1e6)}</span>
-    <span title="Each has a line of its own, so that a restart is no growth">{count(used)} of {count(all)} {merged ? "services" : all === 1 ? "process" : "processes"}</span>
-    {merged && <strong class="warn" title="Select a service or a host, so that a restart is told from growth">too many processes: not told apart</strong>}
-    {fresh > 0 && <span title={`The first ${duration(g.warmup * 1e9)} of each do not count`}>{count(fresh)} started</span>}
+    <span title="Lines are fitted to the means of these periods">{count(g.periods)} periods of {duration(g.step * 1e6)}</span>
+    <span title="Each has a line of its own, so that a restart does not count as growth">{count(used)} of {count(all)} {merged ? "services" : all === 1 ? "process" : "processes"}</span>
+    {merged && <strong class="warn" title="Select a service or a host to tell a restart from growth">too many processes to tell apart</strong>}
+    {fresh > 0 && <span title={`The first ${duration(g.warmup * 1e9)} of each process do not count`}>{count(fresh)} started</span>}
     {ended > 0 && <span>{count(ended)} ended</span>}
     {g.all && <span>{rate(g.all.first, g.step, p.type)} to {rate(g.all.last, g.step, p.type)}</span>}
-    {g.leftOut > 0 && <span title="Those that gained least are one row">{count(g.leftOut)} functions are not listed</span>}</p>;
+    {g.leftOut > 0 && <span title="The functions with the least growth are one row">{count(g.leftOut)} functions not listed</span>}</p>;
 }
 
 export function GrowthView(p: Props): preact.JSX.Element {
@@ -85,10 +85,10 @@ export function GrowthView(p: Props): preact.JSX.Element {
         Growth between {clock(picked.from)} and {clock(picked.to)}</button>}{" "}
       <button class="text" onClick={() => p.onRange(picked)}>Only this time</button>{" "}
       <button class="text" onClick={() => setPicked(null)}>Cancel</button></>
-      : state ? "Drag over the chart from one time to another to see what grew between them." : "Drag over the chart to see a part of the time."}</p>
+      : state ? "Drag over the chart to see what grew between two times." : "Drag over the chart to choose a part of the time."}</p>
     {g.rows.length > 0 && <div class="table-scroll" tabIndex={0}><table>
-      <thead><tr><th class="num">{state ? "Growth" : "Rate"}</th><th class="num c-interval">95 % interval</th><th class="c-spark">By time</th><th class="c-only" /><th class="c-name">Function</th>
-        <th class="num">{state ? "Now" : "Last"}</th><th class="num c-share" title="Of the growth of all">Share</th></tr></thead>
+      <thead><tr><th class="num">{state ? "Growth" : "Rate"}</th><th class="num c-interval">95 % interval</th><th class="c-spark">Trend</th><th class="c-only" /><th class="c-name">Function</th>
+        <th class="num">{state ? "Now" : "Last"}</th><th class="num c-share" title="Share of the total growth">Share</th></tr></thead>
       <tbody>{g.rows.map((row, i) => <Row key={`${i} ${ownFrame(row)?.name ?? ""}`} {...p} row={row} total={total} />)}</tbody></table></div>}
   </section>;
 }

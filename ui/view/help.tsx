@@ -6,18 +6,18 @@ export type Keys = [string[], string][];
 
 const KEYS: Keys = [
   [["←", "→", "↑", "↓"], "move from frame to frame"],
-  [["Enter"], "zoom into the frame"],
+  [["Enter"], "zoom in on the frame"],
   [["Esc", "0"], "show everything"],
-  [["Backspace"], "back to the caller"],
+  [["Backspace"], "zoom out to the caller"],
   [["/", "Ctrl F"], "search by regular expression"],
   [["n", "N"], "next and previous match"],
   [["i"], "root on top (icicle) or at the bottom (flame)"],
-  [["r"], "start at the leaves and show their callers"],
-  [["t"], "function table: beside the graph, hidden, or alone"],
-  [["k"], "draw narrow frames, or fold them"],
+  [["r"], "invert: leaves first, with their callers"],
+  [["t"], "function table: beside the flame graph, hidden, or alone"],
+  [["k"], "draw narrow frames, or hide them"],
   [["s"], "callers and callees of the frame's function"],
-  [["F", "D"], "only paths through the function, or none of them"],
-  [["H", "E"], "hide the function, fold what it calls into it"],
+  [["F", "D"], "only stacks from the function on, or exclude its stacks"],
+  [["H", "E"], "hide the function, merge callees into it"],
   [["R", "M"], "collapse its recursion, merge all direct recursion"],
   [["c"], "next colouring"],
   [["d"], "dark or light"],
@@ -35,18 +35,17 @@ export function Help(p: { onClose: () => void; diff: boolean; more: Keys | undef
       <div>
         <header><h2 id="help-title">Reading a flame graph</h2>
           <button class="icon" aria-label="Close" onClick={() => ref.current!.close()}>✕</button></header>
-        <p>Each box is a function; the box it touches on the root's side called it. The width of a box is the function's
-          share of what the profile measures (CPU time, page faults …), with all that it called. The order from left to
-          right is alphabetical and says nothing about time.</p>
-        {p.diff && <p>Red grew and blue shrank against the profile before. Differences that could be chance stay
-          pale.</p>}
+        <p>Each box is a function; the box that it touches on the root's side called it. The width of a box is the function's
+          share of what the profile measures (CPU time, page faults …), callees included. Left to right is alphabetical, not
+          chronological.</p>
+        {p.diff && <p>Red grew and blue shrank since the earlier profile. Differences that could be chance stay pale.</p>}
         <dl class="keys">
           {[...p.more ?? [], ...KEYS].map(([keys, text]) => <div key={text}>
             <dt>{keys.map((k) => <kbd key={k}>{k}</kbd>)}</dt><dd>{text}</dd></div>)}
         </dl>
-        <p>Click a frame to zoom, a faded one above it to go back. Right-click for more: focus, hide, callers and
-          callees, copy. <span class="hatched" /> is a box of frames too narrow to draw; click it to see them.</p>
-        <p>The 95 % interval is the range in which the true share lies in 95 of 100 cases: the profile is a sample.</p>
+        <p>Click a frame to zoom in, a faded caller to go back. Right-click a frame for more: focus, hide, callers and
+          callees, copy. <span class="hatched" /> stands for frames too narrow to draw; click it to see them.</p>
+        <p>A profile is a sample. In 95 of 100 cases, the true share is within the 95 % interval.</p>
       </div>
     </dialog>
   );

@@ -137,8 +137,8 @@ export function LaneView(p: Props): preact.JSX.Element {
           <small>{l.many > 1 ? ` ×${count(l.many)}` : ""}{services ? ` ${showable(l.service)}` : l.id ? ` ${l.id}` : ""}</small></button>
         <Strip {...p} lane={l} /></div>)}
       {lanes.lanes.length === 0 && <p class="soft">{p.find !== "" && lanes.threads > 0
-        ? `None of ${count(lanes.threads)} threads has this text in its name.` : "No thread ran or waited in this time range."}</p>}
-      {more > 0 && <p class="soft">{count(more)} more: find them by name</p>}
+        ? `No thread of ${count(lanes.threads)} matches.` : "No thread ran or waited in this time range."}</p>}
+      {more > 0 && <p class="soft">{count(more)} more. Find them by name.</p>}
     </div>
     {lanes.lanes.length > 0 && <Axis lanes={lanes} />}
   </section>;

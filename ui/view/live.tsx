@@ -11,7 +11,7 @@ import type { Base, LiveState, ViewName } from "../model/address.ts";
 import { canGrow } from "../model/growth.ts";
 import { showable } from "../model/payload.ts";
 import { knownMs } from "../model/series.ts";
-import { decodeState } from "../model/state.ts";
+import { decodeState, encodeState } from "../model/state.ts";
 import { clock, lastText, LASTS, localInput, moved, rangeText, wider } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
 import type { Lane } from "../model/lanes.ts";
@@ -30,9 +30,9 @@ import { Filters, Stacks } from "./filters.tsx";
 import type { Keys } from "./help.tsx";
 import { late } from "./late.tsx";
 import type * as Later from "./later.ts";
-import { address, enter, replace } from "./location.ts";
+import { address, enter, leave, replace } from "./location.ts";
 import { typeOf, usePoll } from "./poll.ts";
-import type { Poll } from "./poll.ts";
+import type { Poll, Problem } from "./poll.ts";
 import { NO_REQUEST, parametersOf } from "../model/traces.ts";
 import type { Endpoint } from "../model/traces.ts";
 import { readMeasurement } from "../model/measurements.ts";
@@ -40,6 +40,7 @@ import type { FunctionOf } from "../model/measurements.ts";
 import { rangeOf, readTask } from "../model/tasks.ts";
 import { chosenOf, toggle, toggleWait, waitOf } from "../model/waits.ts";
 import { wokenBy } from "../model/wakes.ts";
+import { recallTheme } from "./remember.ts";
 import { Services } from "./services.tsx";
 import { ServiceTable } from "./servicetable.tsx";
 import { Source } from "./source.ts";
@@ -65,19 +66,23 @@ const Tasks = late(later, (m) => m.Tasks);
 
 const KEYS: Keys = [
   [["1", "…", "8"], "the views"],
-  [["l"], "follow live data, or pause"],
+  [["l"], "back to live, or pause"],
   [["v"], "choose a service"],
   [["y"], "copy a link to this view and time range"],
   [["m"], "filter and group by label"],
   [["g"], "total, threads, sub-second"],
   [["o", "a"], "source lines of the frame's file, instructions of its function"],
   [["[", "]"], "earlier, later"],
-  [["-"], "show twice the time range"],
+  [["-"], "zoom out to twice the time range"],
 ];
 /** Around a slow call: its request began before, and ended after it. */
 const AROUND_MS = 60000;
 const VIEW_WORD: Record<ViewName, string> = {
   flame: "Flame graph", services: "Services", compare: "Compare", traces: "Traces", tasks: "Tasks", agents: "Agents", files: "Files", growth: "Growth" };
+
+/** Source lines, instructions, a measurement: a sheet over the page. */
+const NO_SHEET = { source: "", line: 0, code: null, measure: "" };
+const hasSheet = (s: LiveState): boolean => s.source !== "" || s.code !== null || s.measure !== "";
 
 /** The state, synchronised with location.search both ways. The hash belongs to the picture and stays. */
 function useSearch(): [LiveState, (change: Partial<LiveState>) => void] {
@@ -94,14 +99,21 @@ function useSearch(): [LiveState, (change: Partial<LiveState>) => void] {
     return () => removeEventListener("popstate", read);
   }, []);
   const change = useCallback((c: Partial<LiveState>) => {
-    const next = { ...current.current, ...c };
-    if (encodeLive(next) === encodeLive(current.current))
+    const old = current.current;
+    const next = { ...old, ...c };
+    if (encodeLive(next) === encodeLive(old))
       return;
     set(current.current = next);
     const search = encodeLive(next);
     const url = location.pathname + (search && "?" + search) + address().hash;
-    // Typing makes no entries in the history.
-    (Object.keys(c).every((k) => ["find", "sort", "lane"].includes(k)) ? replace : enter)(url);
+    const [was, is] = [hasSheet(old), hasSheet(next)];
+    if (was && !is && encodeLive({ ...old, ...NO_SHEET }) === search)
+      leave(url);
+    // Typing makes no entries in the history, and of sheets only the first.
+    else if ((was && is) || Object.keys(c).every((k) => ["find", "sort", "lane"].includes(k)))
+      replace(url);
+    else
+      enter(url, is);
   }, []);
   return [state, change];
 }
@@ -148,7 +160,7 @@ function Custom(p: { range: Range; onRange: (r: Range) => void; onClose: () => v
           <button class="icon" type="button" aria-label="Close" onClick={() => ref.current!.close()}>✕</button></header>
         <label>From <input type="datetime-local" step="1" required value={from} onInput={(e) => setFrom(e.currentTarget.value)} /></label>
         <label>To <input type="datetime-local" step="1" required value={to} onInput={(e) => setTo(e.currentTarget.value)} /></label>
-        <p>{good ? "In this machine's time zone." : "The end must be after the beginning."}</p>
+        <p>{good ? "Times are in this browser's time zone." : "The end must be after the start."}</p>
         <button class="text" disabled={!good}>Show</button>
       </form>
     </dialog>
@@ -162,26 +174,45 @@ function Nothing(p: { poll: Poll; type: SampleType; state: LiveState; change: (c
       <p>Nothing has arrived at this server yet. With <code>culprit up</code>, samples of this machine arrive within ten seconds;
         other machines send theirs with <code>culprit agent --collection-agent HOST:4317</code>. This page refreshes
         automatically.</p></div>;
-  const counts = p.type.help || p.type.label || "samples";
   const wideEnough = LASTS.find(([s]) => s > state.last);
   return <div class="nothing"><h2>No samples{state.service ? ` of ${showable(state.service)}` : ""} {state.range
     ? "in this time" : `in the last ${lastText(state.last)}`}</h2>
-    <p>{counts && `This view shows ${showable(counts)}. `}Either there was none, or no samples were sent: check the
-      agent's log and this server's <code>/metrics</code>.</p>
+    <p>{p.type.isCpu ? state.service ? "It used no CPU" : "Nothing used the CPU" : `${showable(p.type.label) || "This type"}: nothing was recorded`}, or no data
+      arrived. Check the agent's log and this server's <code>/metrics</code>.</p>
     <p>{state.service !== "" && <button class="text" onClick={() => change({ service: "" })}>All services</button>}{" "}
-      {state.range ? <button class="text" onClick={() => change({ range: null })}>Latest samples</button>
+      {state.range ? <button class="text" onClick={() => change({ range: null })}>Back to live</button>
         : wideEnough && <button class="text" onClick={() => change({ last: wideEnough[0] })}>Last {wideEnough[1]}</button>}</p>
   </div>;
 }
 
+/** What the server does not have any more: the opened trace or task; "": it may have it. */
+function missing(problem: Problem | null, s: LiveState): "" | "trace" | "task" {
+  return problem?.status !== 404 ? "" : s.view === "tasks" && s.task !== "" ? "task" : s.view === "traces" && s.requests.trace !== "" ? "trace" : "";
+}
+
+/** Why there is no view, and the way on. */
+function NoView(p: { problem: Problem; state: LiveState; change: (c: Partial<LiveState>) => void }): preact.JSX.Element {
+  const { problem, state, change } = p;
+  const what = missing(problem, state);
+  if (problem.kind === "gone")
+    return <div class="nothing"><h2>Waiting for the server…</h2></div>;
+  return what !== "" ? <div class="nothing"><h2>This {what} is not stored</h2>
+    <p>It was deleted, because the server keeps data for a limited time (<code>--max-age</code>), or it never arrived.</p>
+    <p><button class="text" onClick={() => change({ task: "", kept: "", requests: NO_REQUEST })}>All {what === "task" ? "tasks" : "requests"}</button></p></div>
+    : <div class="nothing"><h2>Nothing to show</h2><p>The server refused this query.</p>
+      <p><button class="text" onClick={() => change({ filters: [], stacks: "", group: "", type: "", requests: NO_REQUEST })}>Remove all filters</button></p></div>;
+}
+
 function Status(p: { poll: Poll; state: LiveState; now: number }): preact.JSX.Element {
-  const { view, problem } = p.poll;
-  const shown = view ? `showing data from ${clock(view.at)}` : "";
+  const { view } = p.poll;
+  // A missing trace or task has a page of its own.
+  const problem = missing(p.poll.problem, p.state) ? null : p.poll.problem;
+  const shown = view ? ` Showing data from ${clock(view.at)}.` : "";
   const text = !problem || problem.kind === "token" ? view?.damaged
-    ? "Some of the data stored for this time range cannot be read; the rest is shown. See the server's log." : showable(view?.health ?? "")
+    ? "Some of the data stored for this time range cannot be read. The rest is shown. See the server's log." : showable(view?.health ?? "")
     : problem.kind === "gone"
-      ? `${problem.text} since ${clock(problem.since)}; ${shown ? shown + "; " : ""}trying again`
-      : `${problem.text[0]!.toUpperCase()}${problem.text.slice(1)}${shown && `; ${shown}`}`;
+      ? `${problem.text} since ${clock(problem.since)}.${shown} Retrying…`
+      : `${problem.text[0]!.toUpperCase()}${problem.text.slice(1)}.${shown}`;
   return <div class={text ? "problem" : "spoken"} role="alert">{text && <p>{text}
     {problem && <button class="text" onClick={p.poll.again}>Try now</button>}</p>}</div>;
 }
@@ -223,17 +254,17 @@ function Tabs(p: { view: ViewName; onView: (v: ViewName) => void }): preact.JSX.
                                  onClick={() => p.onView(v)}>{VIEW_WORD[v]}</button>)}</nav>;
 }
 
-/** Copies a link with the current range, so that it shows the same time when it is opened later. */
+/** Copies a link with the current range, so that it shows the same time when it is opened later. The theme is the reader's own. */
 function LinkButton(p: { state: LiveState; range: Range }): preact.JSX.Element {
   const [copied, setCopied] = useState(false);
   useEffect(() => {
     const timer = copied ? setTimeout(() => setCopied(false), 2000) : undefined;
     return () => clearTimeout(timer);
   }, [copied]);
-  return <button class="text copy-link" title="Copy a link to this view and time range (y)" onClick={() => {
-    void copy(`${location.origin}${location.pathname}?${encodeLive({ ...p.state, range: p.range })}${address().hash}`)
+  return <button class="text copy-link" aria-label="Copy link" title="Copy a link to this view and time range (y)" onClick={() => {
+    void copy(`${location.origin}${location.pathname}?${encodeLive({ ...p.state, range: p.range })}#${encodeState({ ...decodeState(address().hash), theme: null })}`)
       .then(() => setCopied(true));
-  }}>{copied ? "Link copied" : "Copy link"}</button>;
+  }}>{copied ? "Copied" : "Link"}</button>;
 }
 
 /** The export of a picture, if the view has one that the server can make. */
@@ -281,9 +312,9 @@ function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preac
       <option value="custom">custom…</option></select>
     <button class="icon" aria-label="Later" title="Later (])" disabled={!state.range}
             onClick={() => setRange(moved(absolute, 0.5, now))}>›</button>
-    <button class="icon" aria-label="Twice the time" title="Twice the time (-)" onClick={() => setRange(wider(absolute, now))}>−</button>
+    <button class="text" title="Zoom out (2×): show twice the time range (-)" onClick={() => setRange(wider(absolute, now))}>Zoom out</button>
     <button class="text follow" aria-pressed={state.range === null} onClick={() => change({ range: state.range ? null : p.range })}
-            title={state.range ? "Follow live data (l)" : `Refreshed every ${refreshMs(state.last) / 1000} s; click to pause (l)`}>
+            title={state.range ? "Back to live (l)" : `Refreshed every ${refreshMs(state.last) / 1000} s; click to pause (l)`}>
       <i class={p.poll.problem ? "dot off" : "dot"} aria-hidden="true" />Live</button>
   </div>;
 }
@@ -316,7 +347,7 @@ function BaseTools(p: Common & { onCustom: () => void }): preact.JSX.Element {
   const known = part?.of === "compare" ? part.services.map((x) => x.name) : [];
   const others = [...new Set([...base.service ? [base.service] : [], ...known])].filter((n) => n !== "" && n !== state.service);
   return <div class="base-tools" role="group" aria-label="Compared with">
-    <span class="soft">compared with</span>
+    <span class="soft">vs</span>
     <select aria-label="Compared with" value={base.range ? "range" : base.ago} title={rangeText(r, p.now)} onChange={(e) => {
       const v = e.currentTarget.value;
       if (v === "custom")
@@ -338,7 +369,7 @@ function BaseTools(p: Common & { onCustom: () => void }): preact.JSX.Element {
       {others.map((n) => <option key={n} value={`=${n}`}>{showable(n)}</option>)}</select>
     <Filters source={p.source} service={base.service ?? state.service} filters={base.filters ?? state.filters} range={r}
              type={p.view?.type ?? ""} onChange={(filters) => set({ filters })} open={open} onOpen={setOpen} />
-    {(base.filters || base.service !== null) && <button class="text" title="Use the other side's filters"
+    {(base.filters || base.service !== null) && <button class="text" title="Filter both sides in the same way"
       onClick={() => set({ filters: null, service: null })}>Same filters</button>}
   </div>;
 }
@@ -346,26 +377,34 @@ function BaseTools(p: Common & { onCustom: () => void }): preact.JSX.Element {
 function Picture(p: Common & { profile: Profile; known: Range }): preact.JSX.Element {
   const { view, title } = p;
   // A request is shorter than any range that a reader chooses, and all of it is known.
-  const ms = p.state.view === "tasks" ? p.known.to - p.known.from : knownMs(p.known, view!.first);
+  const opened = p.state.view === "tasks" || p.state.requests.trace !== "";
+  const ms = opened || p.profile.tree.total[0] === 0 ? p.known.to - p.known.from : knownMs(p.known, view!.first);
   // The object stays the same as long as the samples do, because the page caches results by it.
   const profile = useMemo(() => ({ ...p.profile, meta: {
     ...p.profile.meta, title, durationNs: 1e6 * ms } }), [p.profile, view, title]);
   const requests = p.state.view === "traces" || p.state.view === "tasks";
-  return <App profile={profile} keys={KEYS} losses={view!.losses} factors={p.state.view === "compare" ? null : view!.factors}
-              nothing={requests ? <div class="nothing"><h2>No samples of these requests</h2><p>Either no samples were taken, or the service
-                does not publish its context: <code>man culprit-up</code>.</p></div> : <Nothing poll={p.poll} type={p.type} state={p.state} change={p.change} />}
+  return <App profile={profile} keys={KEYS} losses={view!.losses} factors={p.state.view === "compare" || opened ? null : view!.factors}
+              nothing={requests ? <div class="nothing"><h2>No samples for {p.state.requests.trace ? "this request" : "these requests"}</h2><p>{p.state.requests.trace
+                ? "It" : "They"} used too little CPU, or the service does not publish trace context. How to enable it: <code>man culprit-up</code>.</p></div> : <Nothing poll={p.poll} type={p.type} state={p.state} change={p.change} />}
               {...p.state.view === "flame" ? { onWait: (name: string) => p.change({ filters: toggleWait(p.state.filters, name) }) } : {}}
               onRequests={(name) => p.change({ view: "traces", stacks: `fn="${name.replace(/[\\"]/g, "\\$&")}"`, requests: NO_REQUEST })}
               onSource={(source, line) => p.change({ source, line, code: null })} onCode={(code) => p.change({ code, source: "" })} onMeasure={p.onMeasure} />;
 }
 
+/** "GET /buy – Traces – culprit" */
+function pageTitle(s: LiveState): string {
+  const { trace, endpoint } = s.requests;
+  const what = s.view === "files" || s.view === "agents" ? "" : trace !== "" ? `Trace ${trace.slice(0, 8)}` : endpoint || s.service;
+  return [...what ? [showable(what)] : [], VIEW_WORD[s.view], "culprit"].join(" – ");
+}
+
 function requestTitle(s: LiveState, service: string): string {
   const { trace, span, endpoint, show } = s.requests;
   if (s.view === "tasks" && s.kept !== "" && trace === "")
-    return s.kept === "difference" ? "A slow request against an ordinary one" : s.kept === "slow" ? "Slow requests" : "Ordinary requests";
+    return s.kept === "difference" ? "Slow vs ordinary requests" : s.kept === "slow" ? "Slow requests" : "Ordinary requests";
   if (s.view === "tasks")
     return span !== "" ? "One span" : "One request";
-  return trace !== "" ? span !== "" ? "One span" : "One trace" : `${show === "slow" ? "Slow against the middle: " : ""}${service} ${showable(endpoint)}`;
+  return trace !== "" ? span !== "" ? "One span" : "One trace" : `${show === "slow" ? "Slow vs typical: " : ""}${service} ${showable(endpoint)}`;
 }
 
 /** Of a state: what was gained from one time to another; both sides are means over a short range. */
@@ -390,9 +429,9 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
   if (state.view === "files")
     return <Files source={p.source} keys={KEYS} dropped={p.dropped} />;
   const part: Part | null = view && view.part.of === state.view ? view.part : null;
-  if (!part)
+  if (!part || missing(poll.problem, state))
     return !poll.problem ? <div class="nothing loading"><p>Loading…</p></div>
-      : <div class="nothing"><h2>Nothing to show yet</h2><p>The view appears as soon as the server answers.</p></div>;
+      : <NoView {...p} problem={poll.problem} />;
   switch (part.of) {
   case "flame":
     return <Picture {...p} profile={part.profile} known={view!.range} />;
@@ -404,7 +443,7 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
                       by={part.by} labels={part.labels} factors={view!.factors} quality={part.quality} losses={view!.losses} />;
   case "traces":
     return <Traces part={part} onProfile={p.onTask} losses={view!.losses} state={state} change={change} type={p.type} factors={view!.factors} ms={knownMs(view!.range, view!.first)}
-                   picture={part.profile && <Picture {...p} title={requestTitle(state, p.title)} profile={part.profile} known={view!.range} />} />;
+                   picture={part.profile && <Picture {...p} title={requestTitle(state, p.title)} profile={part.profile} known={part.waterfall ?? view!.range} />} />;
   case "tasks":
     return <Tasks part={part} state={state} change={change} type={p.type} now={p.now} dark={isDark()} onNew={() => p.onTask(null)}
                   actions={actionsOf(p.source, poll)} picture={part.profile && <Picture {...p} title={requestTitle(state, "")} profile={part.profile}
@@ -519,6 +558,11 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
   const title = state.service ? showable(state.service) : "All services";
   const [measuring, setMeasuring] = useState<FunctionOf | null>(null);
   const [arming, setArming] = useState<{ of: Endpoint | null } | null>(null);
+  const files = state.view === "files";
+  const pictured = state.view === "flame" || state.view === "compare" || state.view === "growth";
+  useLayoutEffect(() => {
+    document.title = pageTitle(state);
+  }, [state]);
   const common: Common = { source, state, change, poll, view, type: typeOf(view), range, now, title, onTask: (of) => setArming({ of }), onMeasure: setMeasuring };
 
   const onKey = (e: KeyboardEvent): void => {
@@ -528,9 +572,16 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
     const view = VIEWS[Number(e.key) - 1];
     switch (e.key) {
     case "l": change({ range: state.range ? null : range }); break;
-    case "v": setAll(true); break;
+    case "v":
+      if (pictured)
+        setAll(true);
+      else if (state.view === "services")
+        document.querySelector<HTMLElement>(".services-page [type=search]")!.focus();
+      else
+        change(toView(state, "services"));
+      break;
     case "y": document.querySelector<HTMLElement>(".copy-link")?.click(); break;
-    case "m": setFiltering(true); break;
+    case "m": setFiltering(pictured); break;
     case "g": change({ chart: CHARTS[(CHARTS.indexOf(state.chart) + 1) % CHARTS.length]! }); break;
     case "[": change({ range: moved(absolute, -0.5, now) }); break;
     case "]": change({ range: moved(absolute, 0.5, now) }); break;
@@ -564,8 +615,6 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
     };
   }, [change]);
 
-  const files = state.view === "files";
-  const pictured = state.view === "flame" || state.view === "compare" || state.view === "growth";
   return (
     <div class="live">
       <div class="live-bar">
@@ -613,7 +662,7 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
 
 function boot(): void {
   // Applies until there is a picture, which sets the theme itself.
-  document.documentElement.dataset["theme"] = decodeState(location.hash).theme ??
+  document.documentElement.dataset["theme"] = decodeState(location.hash).theme ?? recallTheme() ??
     (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   render(<Live source={new Source()} />, document.getElementById("app")!);
 }

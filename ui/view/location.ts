@@ -18,7 +18,7 @@ function rest(): void {
   timer = 0;
   if (waiting && waiting.href !== location.href)
     try {
-      history.replaceState(null, "", waiting);
+      history.replaceState(history.state, "", waiting);
     } catch {
       // Some browsers refuse changes for files. The next entry has the state.
     }
@@ -39,15 +39,24 @@ export function replace(url: string): void {
   timer = window.setTimeout(rest, QUIET_MS);
 }
 
-/** Makes a new entry in the history. */
-export function enter(url: string): void {
+/** Makes a new entry in the history; `sheet`: that of a sheet over the page, which leave() takes back. */
+export function enter(url: string, sheet = false): void {
   const to = new URL(url, address());
   settle();
   try {
-    history.pushState(null, "", to);
+    history.pushState(sheet ? { sheet } : null, "", to);
   } catch {
     location.hash = to.hash;
   }
+}
+
+/** Closes a sheet: back to the entry before it, so that "back" does not open the sheet again. One from a link has no such entry. */
+export function leave(url: string): void {
+  settle();
+  if ((history.state as { sheet?: boolean } | null)?.sheet)
+    history.back();
+  else
+    replace(url);
 }
 
 addEventListener("pagehide", settle);

@@ -26,6 +26,8 @@ async function boot(): Promise<void> {
     performance.measure("payload", { start: from });
     // The text may be large and is not needed any more.
     data.remove();
+    if (profile.meta.title)
+      document.title = `${profile.meta.title} – culprit`;
     render(<App file profile={profile} />, root);
   } catch (e) {
     fail(root, e instanceof Error ? e.message : String(e));

@@ -7,7 +7,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { argumentNames, filledBuckets, isMeasuring, measuredText, measurementFor, readMeasurement, slowText } from "../model/measurements.ts";
 import type { Bucket, FunctionOf, Measurement, NewMeasurement, SlowCall } from "../model/measurements.ts";
 import { showable } from "../model/payload.ts";
-import { base, count, duration } from "../model/text.ts";
+import { base, count, duration, percent } from "../model/text.ts";
 import { clock, day } from "../model/times.ts";
 import type { Source } from "./source.ts";
 import "./measure.css";
@@ -15,7 +15,7 @@ import "./measure.css";
 const POLL_MS = 1000;
 const FOR: [number, string][] = [[10000, "10 s"], [30000, "30 s"], [60000, "1 min"], [180000, "3 min"], [600000, "10 min"]];
 const BUDGETS: [number, string][] = [[0.1, "0.1 % of a CPU"], [1, "1 % of a CPU"], [5, "5 % of a CPU"], [10, "10 % of a CPU"]];
-const STATES: Record<string, string> = { queued: "begins", armed: "measures", absent: "runs no such process", silent: "measures", refused: "cannot measure it", ended: "done" };
+const STATES: Record<string, string> = { queued: "is starting", armed: "is measuring", absent: "has no such process", silent: "is measuring", refused: "cannot measure this function", ended: "is done" };
 
 const nameOf = (m: FunctionOf): string => `${showable(m.function)} in ${m.file === "[kernel]" ? "the kernel" : showable(base(m.file)) || "the executable"}`;
 
@@ -48,14 +48,14 @@ export function MeasureDialog(p: { of: FunctionOf; service: string; services: st
       }}>
         <header><h2 id="measure-title">Measure {nameOf(p.of)}</h2>
           <button class="icon" type="button" aria-label="Close" onClick={() => ref.current!.close()}>✕</button></header>
-        <p class="soft">Calls, latencies and slow calls with their arguments, on all hosts that run it.</p>
+        <p class="soft">Counts calls on all hosts that run this function: latencies, and slow calls with their arguments.</p>
         <label>Service <select value={m.service} onChange={(e) => set({ ...m, service: e.currentTarget.value })}>
           {services.map((s) => <option key={s} value={s}>{s === "*" ? "all" : showable(s)}</option>)}</select></label>
-        {choice("duration_ms", "For", "It ends by itself after this time", FOR)}
-        <label title="Which calls are told one by one; without a number the agents choose by the calls that they see">Slow from
+        {choice("duration_ms", "For", "The measurement ends after this time", FOR)}
+        <label title="Calls that take at least this long are listed one by one. Without a number, agents choose by the calls that they see">Slow from
           <span><input type="number" min="0" step="any" placeholder="automatic" value={m.slow_ns > 0 ? +(m.slow_ns / 1e6).toPrecision(6) : ""}
                        onInput={(e) => set({ ...m, slow_ns: Math.round(1e6 * Number(e.currentTarget.value)) })} /> ms</span></label>
-        {choice("budget_percent", "May cost", "On each host; beyond it, calls are thinned out", BUDGETS)}
+        {choice("budget_percent", "May cost", "On each host. Agents measure for a part of the time to stay below it", BUDGETS)}
         {problem !== "" && <p class="grew" role="alert">{showable(problem)}</p>}
         <button class="text" ref={start} disabled={busy}>Measure</button>
       </form>
@@ -99,15 +99,15 @@ function SlowCalls(p: { calls: SlowCall[]; onTrace: (c: SlowCall) => void }): pr
 
 function Agents(p: { m: Measurement }): preact.JSX.Element | null {
   const told = p.m.agents.filter((a) => a.reason !== "" || a.state === "refused" || a.state === "absent");
-  return told.length === 0 ? null : <ul class="why" aria-label="What agents say">{told.map((a) => <li key={a.host}>
+  return told.length === 0 ? null : <ul class="why" aria-label="Reports of agents">{told.map((a) => <li key={a.host}>
     {showable(a.host)} {STATES[a.state] ?? showable(a.state)}{a.reason !== "" && `: ${showable(a.reason)}`}</li>)}</ul>;
 }
 
 /** Agents ask every few seconds, and then begin. */
 function Waiting(p: { m: Measurement }): preact.JSX.Element | null {
   const isRefused = p.m.agents.some((a) => a.state === "refused");
-  return p.m.hosts > 0 || isRefused ? null : <p class="soft" role="status">{isMeasuring(p.m) ? p.m.agents.some((a) => a.state === "queued") ? "An agent begins…" : "Waiting for agents, which ask every five seconds…"
-    : "No agent has measured it."}</p>;
+  return p.m.hosts > 0 || isRefused ? null : <p class="soft" role="status">{isMeasuring(p.m) ? p.m.agents.some((a) => a.state === "queued") ? "An agent is starting…" : "Waiting for agents. They ask every five seconds…"
+    : "No agent measured this function."}</p>;
 }
 
 function Measured(p: { m: Measurement; now: number; onStop: () => void; onTrace: (c: SlowCall) => void }): preact.JSX.Element {
@@ -116,7 +116,7 @@ function Measured(p: { m: Measurement; now: number; onStop: () => void; onTrace:
   return <>
     <div class="filter"><b class={`task-state ${m.state}`}>{showable(m.state)}</b>
       <span class="soft">{m.service === "*" ? "all services" : showable(m.service)}; {isMeasuring(m) ? left > 0 ? `about ${Math.ceil(left / 1000)} s left` : "ends" : `for ${duration(1e6 * m.durationMs)} from ${clock(m.created)}`};
-        {" "}cost {m.costPercent.toPrecision(2)} % of a CPU, of {m.budgetPercent} %</span>
+        {" "}cost {percent(m.costPercent / 100)} of a CPU (at most {m.budgetPercent} %)</span>
       {isMeasuring(m) && <button class="text" onClick={p.onStop}>Stop</button>}</div>
     <Agents m={m} />
     <Waiting m={m} />
@@ -187,7 +187,7 @@ export function Measurements(p: { all: Measurement[]; now: number; onShow: (id: 
   return p.all.length === 0 ? null : <section aria-label="Measurements">
     <div class="filter"><h2>Measured functions</h2><span class="n">{count(p.all.length)}</span></div>
     <div class="table-scroll" tabIndex={0}><table>
-      <thead><tr><th>State</th><th class="c-name">Function</th><th>Service</th><th class="num">Calls</th><th class="num">Median</th><th class="num">p99</th><th class="num">Slowest</th><th>Begun</th></tr></thead>
+      <thead><tr><th>State</th><th class="c-name">Function</th><th>Service</th><th class="num">Calls</th><th class="num">Median</th><th class="num">p99</th><th class="num">Slowest</th><th>Started</th></tr></thead>
       <tbody>{p.all.map((m) => <tr key={m.id}><td><b class={`task-state ${m.state}`}>{showable(m.state)}</b></td>
         <td class="c-name"><button class="pick" title="Show this measurement" onClick={() => p.onShow(m.id)}>{nameOf(m)}</button></td>
         <td>{m.service === "*" ? "all" : showable(m.service)}</td><td class="num">{count(m.calls)}</td>

@@ -35,10 +35,10 @@ function Form(p: { actions: PolicyActions; onDone: () => void }): preact.JSX.Ele
         p.onDone();
     });
   }}>
-    <label title="A service.name, or * for each">Service <input required value={f.service} onInput={(e) => set({ ...f, service: e.currentTarget.value })} /></label>
+    <label title="A service.name, or * for each service">Service <input required value={f.service} onInput={(e) => set({ ...f, service: e.currentTarget.value })} /></label>
     <label>Fires by <select value={f.cause} onChange={(e) => set({ ...f, cause: e.currentTarget.value, threshold: THRESHOLDS[e.currentTarget.value] ?? 1 })}>
       {CAUSES.map(([c, name]) => <option key={c} value={c}>{name}</option>)}</select></label>
-    {isOfEndpoint(f.cause) && <label title="Exactly; with * for any characters; or ~ and a regular expression">Endpoint <input placeholder="each" value={f.endpoint}
+    {isOfEndpoint(f.cause) && <label title="An exact name, a name with * for any characters, or ~ and a regular expression">Endpoint <input placeholder="each" value={f.endpoint}
       onInput={(e) => set({ ...f, endpoint: e.currentTarget.value })} /></label>}
     {number("threshold", "from", CAUSES.find(([c]) => c === f.cause)?.[2] ?? "", 1, "0", "any")}
     {number("count", "in", "", 1, "1", "1")}{number("of", "of", "windows", 1, "1", "1")}{number("window_ms", "of", "s", 1000, "1", "any")}
@@ -51,7 +51,7 @@ function Form(p: { actions: PolicyActions; onDone: () => void }): preact.JSX.Ele
 function Delete(p: { policy: Policy; actions: PolicyActions }): preact.JSX.Element {
   const [sure, setSure] = useState(false);
   const [problem, setProblem] = useState("");
-  return <><button class="text" title="Remove the policy; its tasks stay" onBlur={() => setSure(false)}
+  return <><button class="text" title="Remove the policy. Its tasks stay" onBlur={() => setSure(false)}
     onClick={() => (sure ? void p.actions.removePolicy(p.policy.id).then(setProblem) : setSure(true))}>{sure ? "Really delete" : "Delete"}</button>
     {problem !== "" && <span class="grew" role="alert">{showable(problem)}</span>}</>;
 }
@@ -60,7 +60,7 @@ export function Policies(p: { policies: Policy[]; now: number; actions: PolicyAc
   const [adding, setAdding] = useState(false);
   return <section aria-label="Policies">
     <div class="filter"><h2>Policies</h2><span class="n">{count(p.policies.length)}</span>
-      {!adding && <button class="text" title="Add tasks by itself when something has reached a threshold" onClick={() => setAdding(true)}>New policy</button>}</div>
+      {!adding && <button class="text" title="A policy adds a task when a value reaches a threshold" onClick={() => setAdding(true)}>New policy</button>}</div>
     {adding && <Form actions={p.actions} onDone={() => setAdding(false)} />}
     {p.policies.length > 0 && <div class="table-scroll" tabIndex={0}><table>
       <thead><tr><th class="c-name">Service</th><th>Fires</th><th>Last task</th><th>Verdicts</th><th /></tr></thead>

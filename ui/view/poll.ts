@@ -18,6 +18,8 @@ import type { Source } from "./source.ts";
 export interface Problem {
   kind: "token" | "gone" | "refused";
   text: string;
+  /** The status of a refusal; 0: there is none. */
+  status: number;
   /** When the problem began, by the server's clock. */
   since: number;
 }
@@ -33,11 +35,11 @@ export interface Poll {
 
 function problemOf(e: unknown, since: number): Problem {
   if (e instanceof TokenError)
-    return { kind: "token", text: e.message, since };
+    return { kind: "token", text: e.message, status: 0, since };
   if (e instanceof GoneError)
-    return { kind: "gone", text: e.message, since };
+    return { kind: "gone", text: e.message, status: 0, since };
   if (e instanceof RefusedError || e instanceof DataError)
-    return { kind: "refused", text: e.message, since };
+    return { kind: "refused", text: e.message, status: e instanceof RefusedError ? e.status : 0, since };
   throw e;
 }
 

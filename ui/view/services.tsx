@@ -73,7 +73,7 @@ function All(p: Props & { onClose: () => void }): preact.JSX.Element {
               <b class="bar" style={{ width: `${100 * s.share}%` }} aria-hidden="true" />
               <span class="n">{showable(s.name)}</span><span class="s">{rate(s.value, p.ms, p.type)}</span><span class="s">{percent(s.share)}</span>
             </button></li>)}
-          {found.length > SHEET && <li class="more">and {count(found.length - SHEET)} more: filter to see them</li>}
+          {found.length > SHEET && <li class="more">{count(found.length - SHEET)} more. Filter to see them.</li>}
           {found.length === 0 && <li class="more">No service matches.</li>}
         </ul>
       </div>

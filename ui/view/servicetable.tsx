@@ -11,7 +11,7 @@ import { rate } from "../model/series.ts";
 import { SERVICE_KEYS, sortServices } from "../model/services.ts";
 import type { ServiceKey, ServiceRow } from "../model/services.ts";
 import type { Losses } from "../model/stats.ts";
-import { count, percent } from "../model/text.ts";
+import { count, MINUS, percent, signed } from "../model/text.ts";
 import type { Quality } from "../model/tree.ts";
 import { nanoseconds } from "../model/vocab.ts";
 import type { SampleType } from "../model/vocab.ts";
@@ -52,11 +52,13 @@ function Change(p: { row: ServiceRow; type: SampleType; when: string }): preact.
   if (!c)
     return <span class="soft" title="Nothing is stored for that time">–</span>;
   const d = c.after - c.before;
-  const amount = `${d < 0 ? "−" : "+"}${rate(Math.abs(d), 1, p.type)}`;
-  const share = c.before > 0 ? `${d < 0 ? "−" : "+"}${percent(Math.abs(d) / c.before)}` : c.after > 0 ? "new" : "";
+  const size = rate(Math.abs(d), 1, p.type);
+  // An amount too small for two decimals says nothing beside its share.
+  const amount = size.startsWith("<") ? "" : signed((d < 0 ? MINUS : "") + size, d);
+  const share = c.before > 0 ? signed(percent(d / c.before), d) : c.after > 0 ? "new" : "";
   return c.sure
     ? <span class={d > 0 ? "grew" : "shrank"} title={`${rate(c.before, 1, p.type)} ${p.when}`}>{amount} <small>{share}</small></span>
-    : <span class="soft" title={`${rate(c.before, 1, p.type)} ${p.when}: the difference could be chance`}>≈ same</span>;
+    : <span class="soft" title={`${rate(c.before, 1, p.type)} ${p.when}; the difference could be chance`}>≈ same</span>;
 }
 
 export function Money(p: { factors: Factors; ns: number; ms: number }): preact.JSX.Element {
@@ -98,15 +100,15 @@ export function ServiceTable(p: Props): preact.JSX.Element {
         <label class="soft">by <select value={p.by} aria-label="Rows by label"
             onChange={(e) => change({ by: e.currentTarget.value === "service.name" ? "" : e.currentTarget.value })}>
           {p.labels.map((l) => <option key={l} value={l}>{l === "service.name" ? "service" : showable(l)}</option>)}</select></label>
-        <label class="soft">Change against <select value={ago} aria-label="Change against"
+        <label class="soft">Change vs <select value={ago} aria-label="Change vs"
             onChange={(e) => change({ base: { ...state.base, ago: Number(e.currentTarget.value), range: null } })}>
           {AGOS.map(([s, label]) => <option key={s} value={s}>{label}</option>)}</select></label>
       </div>
       <QualityOf quality={p.quality} losses={p.losses} what="Samples of all rows" />
       <div class="table-scroll">
         <table>
-          <thead><tr>{head("name", services ? "Service" : showable(p.by), false)}<th class="c-spark">By time</th>{head("value", showable(p.type.label) || "Value")}
-            <th class="c-share num">Share</th>{p.factors && <th class="num" title="Cost of a month at this rate">A month</th>}{head("change", "Change")}{languages && head("language", "Language", false)}{head("hosts", "Hosts")}<th /></tr></thead>
+          <thead><tr>{head("name", services ? "Service" : showable(p.by), false)}<th class="c-spark">Trend</th>{head("value", showable(p.type.label) || "Value")}
+            <th class="c-share num">Share</th>{p.factors && <th class="num" title="Cost of a month at this rate">Cost/month</th>}{head("change", "Change")}{languages && head("language", "Language", false)}{head("hosts", "Hosts")}<th /></tr></thead>
           <tbody {...hold}>
             {rows.slice(0, MOST).map((r) => <tr key={r.name}>
               <td class="c-name"><button class="pick" title={`Flame graph of ${showable(r.name)}`} onClick={() => choose("flame", r.name)}>
@@ -122,7 +124,7 @@ export function ServiceTable(p: Props): preact.JSX.Element {
             </tr>)}
           </tbody>
         </table>
-        {rows.length > MOST && <p class="soft more">and {count(rows.length - MOST)} more: filter to see them</p>}
+        {rows.length > MOST && <p class="soft more">{count(rows.length - MOST)} more. Filter to see them.</p>}
         {rows.length === 0 && <p class="empty">{p.rows.length ? "No service matches." : "No samples in this time range."}</p>}
       </div>
     </section>

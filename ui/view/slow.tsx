@@ -2,16 +2,18 @@
 /* Functions by their additional cost in slow requests. The path that only slow requests take begins at the first. */
 import { showable } from "../model/payload.ts";
 import type { Side, Slow, SlowRow } from "../model/slow.ts";
-import { base, count, duration, percent, signed, value } from "../model/text.ts";
+import { base, count, duration, percent, plural, signed, value } from "../model/text.ts";
+import { valueType } from "../model/vocab.ts";
 
-const sampled = (s: Side): string => `${count(s.sampled)} of them with samples`;
-const range = (s: Side): string => `${duration(1e6 * s.from)} to ${duration(1e6 * s.to)}`;
+/** "194 slow requests (54.6 ms–2.96 s), 205 ms CPU each, 190 with samples" */
+const sideText = (s: Side, word: string, each: string): string =>
+  `${plural(s.requests, `${word} request`)} (${duration(1e6 * s.from)}–${duration(1e6 * s.to)}), ${each} each, ${count(s.sampled)} with samples`;
 
 function Effect(p: { row: SlowRow; slow: Slow; most: number }): preact.JSX.Element {
   const { row: r, most } = p;
   const v = (x: number): string => value(x, p.slow.unit, p.slow.type);
   const at = (x: number): number => 50 + 50 * Math.max(-1, Math.min(1, x / most));
-  return <td class="c-effect" title={r.low === null || r.high === null ? "" : `95 % interval: ${v(r.low)} to ${v(r.high)}`}>
+  return <td class="c-effect" title={r.low === null || r.high === null ? "" : `95 % interval: ${v(r.low)} – ${v(r.high)}`}>
     <b class={r.effect > 0 ? "effect up" : "effect down"} aria-hidden="true"
        style={{ left: `${Math.min(50, at(r.effect))}%`, width: `${Math.abs(at(r.effect) - 50)}%` }} />
     {r.low !== null && r.high !== null && <i class="interval" aria-hidden="true" style={{ left: `${at(r.low)}%`, width: `${at(r.high) - at(r.low)}%` }} />}</td>;
@@ -19,8 +21,8 @@ function Effect(p: { row: SlowRow; slow: Slow; most: number }): preact.JSX.Eleme
 
 /** Those that the comparison would otherwise take for free. */
 function LeftOut(p: { n: number; kept: boolean }): preact.JSX.Element | null {
-  return p.n === 0 ? null : <strong class="warn" title={p.kept ? "Agents have dropped them or their beginning, or have not sent them yet" : "Their service was not sampled on their host at that time"}>
-    {count(p.n)} {p.n === 1 ? "request" : "requests"} left out: {p.kept ? "their samples are not all here" : "nothing is known of their cost"}</strong>;
+  return p.n === 0 ? null : <strong class="warn" title={p.kept ? "Agents dropped these samples or the first of them, or have not sent them yet" : "No agent sampled their service on their host at that time"}>
+    {plural(p.n, "request")} left out: {p.kept ? "some of their samples are missing" : "their cost is unknown"}</strong>;
 }
 
 interface Props {
@@ -40,22 +42,23 @@ function Line(p: { row: SlowRow; onSource: Props["onSource"] }): preact.JSX.Elem
 export function SlowTable(p: Props): preact.JSX.Element {
   const { slow: s, kept = false } = p;
   const v = (x: number): string => value(x, s.unit, s.type);
+  const each = (x: Side): string => `${v(x.value)} ${valueType(s.type, s.unit).label}`;
   const most = s.rows.reduce((m, r) => Math.max(m, Math.abs(r.effect), Math.abs(r.high ?? 0), Math.abs(r.low ?? 0)), 0) || 1;
   if (s.rows.length === 0)
-    return <div class="nothing"><h2>{kept ? "Nothing to compare" : "Too little to tell slow from fast"}</h2><p>{showable(s.note)}</p><p><LeftOut n={s.leftOut} kept={kept} /></p></div>;
-  return <section class="slow" aria-label={`Slow against ${kept ? "ordinary" : "fast"}`}>
-    <p class="quality"><span>{count(s.slow.requests)} slow requests, {range(s.slow)}: {v(s.slow.value)} each, {sampled(s.slow)}</span>
-      <span>{count(s.middle.requests)} {kept ? "ordinary ones" : "in the middle"}, {range(s.middle)}: {v(s.middle.value)} each, {sampled(s.middle)}</span>
+    return <div class="nothing"><h2>Not enough requests to compare</h2><p>{showable(s.note)}</p><p><LeftOut n={s.leftOut} kept={kept} /></p></div>;
+  return <section class="slow" aria-label={kept ? "Slow vs ordinary" : "Why slow?"}>
+    <p class="quality"><span>{sideText(s.slow, "slow", each(s.slow))}</span>
+      <span>{sideText(s.middle, kept ? "ordinary" : "typical", each(s.middle))}</span>
       <LeftOut n={s.leftOut} kept={kept} />
       {s.note !== "" && <strong class="warn">{showable(s.note)}</strong>}</p>
     <div class="table-scroll" tabIndex={0}><table>
-      <thead><tr><th class="num">Effect</th><th class="num">95 % interval</th><th class="c-effect" /><th class="c-name">Function</th><th class="num">Slow</th><th class="num">{kept ? "Ordinary" : "Middle"}</th>
-        <th class="num" title="Share of requests with samples of the function">In slow</th><th class="num">In {kept ? "ordinary" : "middle"}</th><th>Line</th></tr></thead>
+      <thead><tr><th class="num">Effect</th><th class="num">95 % interval</th><th class="c-effect" /><th class="c-name">Function</th><th class="num">Slow</th><th class="num">{kept ? "Ordinary" : "Typical"}</th>
+        <th class="num" title="Share of slow requests that have samples of this function">In slow</th><th class="num">In {kept ? "ordinary" : "typical"}</th><th>Line</th></tr></thead>
       <tbody>{s.rows.map((r) => <tr key={`${r.name}\n${r.object}`} class={r.explained ? "explained" : ""}>
         <td class={(r.low ?? 0) > 0 ? "num grew" : (r.high ?? 0) < 0 ? "num shrank" : "num soft"}>{signed(v(r.effect), r.effect)}</td>
-        <td class="num soft">{r.low === null || r.high === null ? "not known" : `${v(r.low)} – ${v(r.high)}`}</td>
+        <td class="num soft">{r.low === null || r.high === null ? "unknown" : `${v(r.low)} – ${v(r.high)}`}</td>
         <Effect row={r} slow={s} most={most} />
-        <td class="c-name"><button class="pick" title={r.explained ? "Nearly all of this effect comes from a function that this one calls" : "Show it in the flame graph of the slow requests"}
+        <td class="c-name"><button class="pick" title={r.explained ? "Nearly all of this effect comes from a callee" : "Find this function in the flame graph of the slow requests"}
           onClick={() => p.onFunction(r.name)}>{showable(r.name)}</button> {r.object !== "" && <span class="soft">{showable(r.object.replace(/^.*\//, ""))}</span>}</td>
         <td class="num">{v(r.slow)}</td><td class="num">{v(r.middle)}</td>
         <td class="num">{percent(r.slowRunning)}</td><td class="num">{percent(r.middleRunning)}</td><Line row={r} onSource={p.onSource} /></tr>)}</tbody>

@@ -15,7 +15,11 @@ export class TokenError extends Error {}
 /** There was no answer, or an answer that asks to retry later. */
 export class GoneError extends Error {}
 /** The server refused the request. */
-export class RefusedError extends Error {}
+export class RefusedError extends Error {
+  constructor(readonly status: number, said: string, method: string) {
+    super((status === 400 ? method === "GET" ? "That query is not valid" : "Not accepted" : status === 404 ? "Not found" : `The server refused the request (${status})`) + (said && `: ${said}`));
+  }
+}
 
 /** The paths that take the parameter `also`. */
 const SUMS = new Set(["series", "heatmap", "lanes", "flamegraph", "payload", "export", "source", "assembly"]);
@@ -91,7 +95,7 @@ export class Source {
     } catch (e) {
       if (signal.aborted)
         throw e;
-      throw new GoneError("The server does not answer");
+      throw new GoneError("No answer");
     }
     this.compare(Date.parse(r.headers.get("Date") ?? ""), sent);
     if (r.ok)
@@ -100,10 +104,10 @@ export class Source {
       throw new TokenError(this.token ? "The server does not accept this token" : "This server needs a token");
     const said = await this.said(r);
     if (r.status === 403 && this.token)
-      throw new TokenError(`This token does not permit reading${said}`);
+      throw new TokenError(`This token does not permit reading${said && `: ${said}`}`);
     if (r.status === 429 || r.status >= 500)
-      throw new GoneError(`The server cannot answer now (${r.status}${said})`);
-    throw new RefusedError(`The server refused the request (${r.status}${said})`);
+      throw new GoneError(`No answer (${r.status}${said && `: ${said}`})`);
+    throw new RefusedError(r.status, said, method);
   }
 
   private async said(r: Response): Promise<string> {
@@ -115,7 +119,7 @@ export class Source {
       } catch {
         // Not JSON: use the text itself.
       }
-      return /^\s*</.test(line) || line === "" ? "" : `: ${line.slice(0, 300)}`;
+      return /^\s*</.test(line) ? "" : line.slice(0, 300);
     } catch {
       return "";
     }
@@ -139,7 +143,7 @@ export class Source {
     } catch (e) {
       // A token that may read only is not asked for again: the page goes on with it.
       if (e instanceof TokenError && this.token)
-        return { said: "This token does not permit changes: they need one with the role admin", answer: null };
+        return { said: "This token does not permit changes. Changes need a token with the role admin", answer: null };
       return { said: e instanceof Error ? e.message : String(e), answer: null };
     }
   }
@@ -155,7 +159,7 @@ export class Source {
     } catch (e) {
       if (signal.aborted)
         throw e;
-      throw new GoneError("The server closed the connection");
+      throw new GoneError("No complete answer: the server closed the connection");
     }
   }
 }

@@ -35,7 +35,7 @@ function Lines(p: { s: SourceFile; line: number }): preact.JSX.Element {
             <td class="num c-share" title={l.total > 0 ? value(l.total, s.unit, s.type) : undefined}>
               {l.total > 0 && <b class="bar" style={{ width: `${100 * l.total / (s.all || 1)}%` }} aria-hidden="true" />}{share(l.total)}</td>
             <td class="num soft">{l.line}</td>
-            <td class="text-of">{l.text === null ? <i class="soft">not in the current file</i> : showable(l.text)}</td></tr>)}
+            <td class="text-of">{l.text === null ? <i class="soft">the file has no such line now</i> : showable(l.text)}</td></tr>)}
         </tbody>
       </table>
     </div>
@@ -76,9 +76,9 @@ export function SourceCode(p: Props): preact.JSX.Element {
   const ask = async (signal: AbortSignal): Promise<SourceFile> =>
     readSource(await p.source.json("source", { ...p.parameters, file: p.file }, signal));
   return <Sheet title={p.file} ask={ask} onClose={p.onClose}>{(s: SourceFile) => <>
-    <p>{percent(s.total / (s.all || 1))} of the total passes through this file, {percent(s.self / (s.all || 1))} ends in it.
-      {s.unknown.total > 0 && ` For ${percent(s.unknown.total / (s.all || 1))} the line is not known.`} {s.why}</p>
+    <p>{percent(s.total / (s.all || 1))} of the total runs through this file, {percent(s.self / (s.all || 1))} in the file itself.
+      {s.unknown.total > 0 && ` For ${percent(s.unknown.total / (s.all || 1))} the line is unknown.`} {s.why}</p>
     {p.quality}
-    {s.lines.length > 0 ? <Lines s={s} line={p.line} /> : <p>No samples map to this file.</p>}
+    {s.lines.length > 0 ? <Lines s={s} line={p.line} /> : <p>No samples with line information in this file.</p>}
   </>}</Sheet>;
 }

@@ -18,6 +18,7 @@ import type { SampleType } from "../model/vocab.ts";
 import type { Part } from "./ask.ts";
 import { Calls } from "./calls.tsx";
 import { Measurements } from "./measure.tsx";
+import { opens } from "./opens.ts";
 import { Cause, Policies } from "./policies.tsx";
 import type { PolicyActions } from "./policies.tsx";
 import { stateColour, StateBar, statesText, stateText } from "./states.tsx";
@@ -49,7 +50,7 @@ interface Props {
 const ms = (v: number): string => duration(1e6 * v);
 const at = (t: number, now: number): string => (day(t) === day(now) ? clock(t) : `${day(t)} ${clock(t)}`);
 const whatOf = (t: Task): string => (t.ofProcesses ? t.keeps : t.endpoint || "all endpoints");
-const untilText = (t: Task, now: number): string => (t.end > 0 ? at(t.end, now) : "it is cancelled");
+const untilText = (t: Task, now: number): string => (t.end > 0 ? at(t.end, now) : "cancelled");
 
 /* ---- time by state ---- */
 
@@ -60,8 +61,8 @@ function Ledger(p: { q: KeptRequest; snapshots: boolean; dark: boolean; onLocks:
     <StateBar states={states} whole={whole} dark={p.dark} />
     <ul class="wait-legend">{states.map((s) => <li key={s.name} title={s.wait?.help ?? ""}>
       <i style={{ background: stateColour(s, p.dark) }} aria-hidden="true" />{stateText(s)} <span class="soft">{percent(s.ms / Math.max(whole, sumMs(states)))}</span>
-      {s.wait?.id === "LOCK" && <>{" "}<button class="text" title="The locks that the service waited for at that time, and what threads did that had them"
-        onClick={p.onLocks}>who had it</button></>}</li>)}</ul>
+      {s.wait?.id === "LOCK" && <>{" "}<button class="text" title="The locks that the service waited for at that time, and what their owners did"
+        onClick={p.onLocks}>Who held it?</button></>}</li>)}</ul>
     <p class="soft">{ledgerNote(states, whole, p.snapshots)}</p>
   </section>;
 }
@@ -72,14 +73,14 @@ function Requests(p: Props & { kept: Kept }): preact.JSX.Element {
   const { requests } = p.kept;
   const most = requests.reduce((m, q) => Math.max(m, q.duration, sumMs(q.states)), 0) || 1;
   return <section aria-label="Kept requests">
-    <div class="filter"><h2>Requests that the task wanted, newest first</h2><span class="n">{count(requests.length)}</span>
-      {requests.length > 0 && <button class="text" title="Slow requests together, and beside ordinary ones" onClick={() => p.change({ kept: "slow" })}>All together</button>}</div>
+    <div class="filter"><h2>Requests that matched, newest first</h2><span class="n">{count(requests.length)}</span>
+      {requests.length > 0 && <button class="text" title="All slow requests as one, compared with ordinary ones" onClick={() => p.change({ kept: "slow" })}>All together</button>}</div>
     {requests.length === 0 ? <p class="soft none">None yet.</p>
       : <div class="table-scroll" tabIndex={0}><table>
         <thead><tr><th>Started</th><th class="num">Took</th><th class="c-states">By state</th><th class="c-name">Endpoint</th><th>Status</th><th>Why kept</th><th>Host</th>
           <th>Outcome</th></tr></thead>
-        <tbody>{requests.map((q) => <tr key={`${q.trace} ${q.span}`}>
-          <td><button class="pick" title="Show this request" onClick={() => p.change({ requests: { ...NO_REQUEST, trace: q.trace } })}>{at(q.start, p.now)}</button></td>
+        <tbody>{requests.map((q) => <tr key={`${q.trace} ${q.span}`} {...opens(() => p.change({ requests: { ...NO_REQUEST, trace: q.trace } }))}>
+          <td><button class="pick" title="Show this request">{at(q.start, p.now)}</button></td>
           <td class="num">{ms(q.duration)}</td>
           <td class="c-states"><span style={{ width: `${100 * Math.max(q.duration, sumMs(q.states)) / most}%` }}>
             <StateBar states={q.states} whole={q.duration} dark={p.dark} /></span><span class="spoken">{statesText(q.states)}</span></td>
@@ -103,8 +104,8 @@ function Buttons(p: { task: Task; actions: TaskActions; onDone: (deleted: boolea
       p.onDone(deleted);
   };
   return <span class="task-buttons">
-    {isLive(p.task) && <button class="text" title="End this task; what it has kept stays" onClick={() => void act(p.actions.cancel, false)}>Cancel</button>}
-    <button class="text" title="Remove the task and its list of requests; profiles of the requests stay" onBlur={() => setSure(false)}
+    {isLive(p.task) && <button class="text" title="End this task. The requests that it kept stay" onClick={() => void act(p.actions.cancel, false)}>Cancel</button>}
+    <button class="text" title="Remove the task and its list of requests. The profiles of the requests stay" onBlur={() => setSure(false)}
             onClick={() => (sure ? void act(p.actions.remove, true) : setSure(true))}>{sure ? "Really delete" : "Delete"}</button>
     {problem !== "" && <span class="grew" role="alert">{showable(problem)}</span>}
   </span>;
@@ -169,12 +170,12 @@ function OneRequest(p: Props & { kept: Kept; q: KeptRequest }): preact.JSX.Eleme
     {p.picture && <div class="filter calls-bar">
       <nav class="tabs" aria-label="Of this request">{([["", "Flame graph"], ["unbiased", "Calls"]] as const).map(([e, name]) =>
         <button key={e} aria-current={(state.calls === "") === (e === "") ? "page" : undefined} onClick={() => p.change({ calls: e })}>{name}</button>)}</nav>
-      {state.calls !== "" && <label class="soft"><input type="checkbox" checked={state.whole} onChange={(e) => p.change({ whole: e.currentTarget.checked })} /> all
-        threads as one</label>}
-      {state.calls !== "" && <label class="soft">time by <select aria-label="Estimate" value={state.calls} onChange={(e) => p.change({ calls: e.currentTarget.value as Estimator })}>
-        <option value="unbiased">an unbiased estimate</option><option value="skywalking">SkyWalking's estimate</option></select></label>}</div>}
-    {p.picture && part.calls && state.calls !== "" ? <Calls key={`${state.calls} ${state.whole} ${state.requests.span} ${state.requests.only}`} analysis={part.calls} onSource={(source, line) => p.change({ source, line, code: null })} /> : p.picture ?? <div class="nothing"><h2>No stacks of this request</h2><p>{q.outcome === "waiting" ? "They arrive when its agent has asked for the decision."
-      : "No agent sent any, or they are not stored any more."}</p></div>}
+      {state.calls !== "" && <label class="soft"><input type="checkbox" checked={state.whole} onChange={(e) => p.change({ whole: e.currentTarget.checked })} /> merge
+        all threads</label>}
+      {state.calls !== "" && <label class="soft">estimate <select aria-label="Estimate" value={state.calls} onChange={(e) => p.change({ calls: e.currentTarget.value as Estimator })}>
+        <option value="unbiased">unbiased</option><option value="skywalking">as SkyWalking</option></select></label>}</div>}
+    {p.picture && part.calls && state.calls !== "" ? <Calls key={`${state.calls} ${state.whole} ${state.requests.span} ${state.requests.only}`} analysis={part.calls} onSource={(source, line) => p.change({ source, line, code: null })} /> : p.picture ?? <div class="nothing"><h2>No stacks of this request</h2><p>{q.outcome === "waiting" ? "Its agent sends them a few seconds after the request."
+      : "No agent sent any, or they were deleted since."}</p></div>}
   </>;
 }
 
@@ -184,7 +185,7 @@ function TaskList(p: Props): preact.JSX.Element {
   const { tasks } = p.part;
   if (tasks.length === 0)
     return <div class="nothing"><h2>No tasks</h2>
-      <p>A task profiles the slow requests of a service in detail, from their first millisecond, and the server decides which these are when they have ended.
+      <p>A task profiles the slow requests of a service in detail, from their first millisecond. Agents record all requests, and the server decides which ones to keep when they have ended.
         Choose “Profile slow requests” at an endpoint, or run <code>culprit ctl task add SERVICE</code>.</p>
       <p><button class="text" onClick={p.onNew}>New task</button></p></div>;
   return <section aria-label="Tasks">
@@ -193,7 +194,7 @@ function TaskList(p: Props): preact.JSX.Element {
       <thead><tr><th>State</th><th class="c-name">Endpoint</th><th>Keeps</th><th class="num" title="Requests to the service">Seen</th>
         <th class="num" title="Requests to the endpoint while the task ran">Matched</th><th class="num" title="Slow enough, or failed">Wanted</th>
         <th class="num" title="Delivered by agents">Kept</th><th class="num" title="Delivered, of those chosen at random for comparison">Ordinary</th>
-        <th class="num" title="Wanted, but no agent has them">Dropped</th><th>Until</th><th /></tr></thead>
+        <th class="num" title="Wanted, but no agent has them any more">Dropped</th><th>Until</th><th /></tr></thead>
       <tbody>{tasks.map((t) => <>
         <tr key={t.id}>
           <td><b class={`task-state ${t.state}`}>{showable(t.state)}</b></td>
@@ -229,8 +230,8 @@ export function Tasks(p: Props): preact.JSX.Element {
 
 /* ---- a new task ---- */
 
-const KEEPS = [["min", "slow ones"], ["percentile", "slower than most"], ["errors", "failed ones"], ["all", "all"]] as const;
-const FOR: [number, string][] = [[60000, "1 min"], [300000, "5 min"], [900000, "15 min"], [3600000, "1 h"], [0, "until it is cancelled"]];
+const KEEPS = [["min", "slow requests"], ["percentile", "requests above a percentile"], ["errors", "failed requests"], ["all", "all requests"]] as const;
+const FOR: [number, string][] = [[60000, "1 min"], [300000, "5 min"], [900000, "15 min"], [3600000, "1 h"], [0, "until cancelled"]];
 const PERIODS: [number, string][] = [[1000, "1 ms"], [10000, "10 ms"], [100000, "100 ms"]];
 const RANKS = [90, 95, 99, 99.9];
 
@@ -274,16 +275,16 @@ export function TaskDialog(p: { endpoint: Endpoint | null; onStart: (t: NewTask)
         <header><h2 id="task-title">Profile slow requests</h2>
           <button class="icon" type="button" aria-label="Close" onClick={() => ref.current!.close()}>✕</button></header>
         <label>Service <input required value={t.service} onInput={(e) => set({ ...t, service: e.currentTarget.value })} /></label>
-        <label title="Exactly; with * for any characters; or ~ and a regular expression">Endpoint <input placeholder="all" value={t.endpoint}
+        <label title="An exact name, a name with * for any characters, or ~ and a regular expression">Endpoint <input placeholder="all" value={t.endpoint}
           onInput={(e) => set({ ...t, endpoint: e.currentTarget.value })} /></label>
         <label>Keep <select value={keeps} onChange={(e) => setKeeps(e.currentTarget.value as typeof keeps)}>
           {KEEPS.map(([v, text]) => <option key={v} value={v}>{text}</option>)}</select></label>
         {keeps === "min" && number("min_ms", "From", 1, "any", "ms")}
         {keeps === "percentile" && <label>Above percentile <select value={percentile} onChange={(e) => setPercentile(Number(e.currentTarget.value))}>
           {RANKS.map((r) => <option key={r} value={r}>{r}</option>)}</select></label>}
-        {(keeps === "min" || keeps === "percentile") && <label>And failed ones <input type="checkbox" checked={t.errors}
+        {(keeps === "min" || keeps === "percentile") && <label>Also failed requests <input type="checkbox" checked={t.errors}
           onChange={(e) => set({ ...t, errors: e.currentTarget.checked })} /></label>}
-        {keeps !== "all" && number("control", "Ordinary ones, to compare", 100, "any", "%")}
+        {keeps !== "all" && number("control", "Ordinary requests, to compare", 100, "any", "%")}
         {choice("duration_ms", "For", FOR)}
         {choice("period_us", "A sample every", PERIODS)}
         {number("max_requests", "At most", 1, "1", "requests")}

@@ -43,9 +43,9 @@ export function Timeline(p: Props): preact.JSX.Element {
           <span class="n" title={showable(l.name)}>{l.name === "" ? <i>no name</i> : showable(l.name)}</span>
           <Chart bars={l.bars} range={range} type={type} now={now} onSelect={onSelect} axis={false}
                  label={`${p.label}, thread ${showable(l.name)}`} /></div>)}
-        {data.more > 0 && <p class="soft">and {count(data.more)} lighter threads</p>}
-        {p.noWaits && <p class="soft">What threads waited for is not known: no agent sent waits in this time range.</p>}
-        {data.lanes.length === 0 && <p class="soft">No thread has samples in this time range.</p>}
+        {data.more > 0 && <p class="soft">{count(data.more)} threads with fewer samples are not shown.</p>}
+        {p.noWaits && <p class="soft">No agent sent waits in this time range (<code>--off-cpu</code>), so only CPU time is shown.</p>}
+        {data.lanes.length === 0 && <p class="soft">No samples of threads in this time range.</p>}
       </div>
       : <Chart bars={data?.bars ?? null} range={range} type={type} now={now} onSelect={onSelect} label={p.label} />}
     </div>

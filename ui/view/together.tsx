@@ -32,7 +32,7 @@ function Cells(p: { d: Distribution | null | undefined; none: boolean }): preact
 }
 
 function known(g: GroupTimes, what: string): string {
-  const notes = [...g.partly > 0 ? [`${count(g.partly)} without its beginning`] : [], ...g.leftOut > 0 ? [`${count(g.leftOut)} more without times`] : []];
+  const notes = [...g.partly > 0 ? [`${count(g.partly)} without the first samples`] : [], ...g.leftOut > 0 ? [`${count(g.leftOut)} more without times by state`] : []];
   return `${plural(g.requests, what)}${notes.length > 0 ? ` (${notes.join(", ")})` : ""}`;
 }
 
@@ -42,7 +42,7 @@ export function TimesTable(p: { times: Times; open: boolean; dark: boolean }): p
   const any = KEPT_GROUPS.filter((g) => groups[g].wall !== null);
   const most = Math.max(...any.map((g) => groups[g].wall!.mean), 1e-9);
   if (any.length === 0)
-    return <p class="soft none">No agent has sent the times by state of these requests.</p>;
+    return <p class="soft none">No agent has sent times by state for these requests.</p>;
   const row = (key: string, name: preact.ComponentChildren, of: (g: GroupTimes) => Distribution | null | undefined): preact.JSX.Element => <tr key={key}>
     <th scope="row">{name}</th>{KEPT_GROUPS.map((g) => <Cells key={g} d={of(groups[g])} none={groups[g].wall === null} />)}</tr>;
   const some = (of: (g: GroupTimes) => Distribution | null): boolean => any.some((g) => (of(groups[g])?.max ?? 0) > 0);
@@ -56,7 +56,7 @@ export function TimesTable(p: { times: Times; open: boolean; dark: boolean }): p
         {some((g) => g.rest) && row("rest", "in no thread", (g) => g.rest)}
         {some((g) => g.overlap) && row("overlap", "several threads at once", (g) => g.overlap)}</tbody>
     </table></div>
-    <p class="soft">Means add up to that of the duration{some((g) => g.overlap) ? ", without the time of several threads at once" : ""}; medians and p95 do not.</p>
+    <p class="soft">Means add up to the mean duration{some((g) => g.overlap) ? ", without the time of several threads at once" : ""}. Medians and p95 do not.</p>
   </details></section>;
 }
 
@@ -91,13 +91,13 @@ function Group(p: Props): preact.JSX.Element {
     <div class="filter calls-bar">
       <nav class="tabs" aria-label="Of these requests">{([["", "Flame graph"], ["unbiased", "Calls"]] as const).map(([e, name]) =>
         <button key={e} aria-current={(state.calls === "") === (e === "") ? "page" : undefined} onClick={() => change({ calls: e as Estimator })}>{name}</button>)}</nav>
-      {calls && <label class="soft"><input type="checkbox" checked={!requests.only} onChange={(e) => change({ requests: { ...requests, only: !e.currentTarget.checked } })} /> with
+      {calls && <label class="soft"><input type="checkbox" checked={!requests.only} onChange={(e) => change({ requests: { ...requests, only: !e.currentTarget.checked } })} /> include
         child spans</label>}
       {calls && calls.leftOut > 0 && <span class="n">{count(calls.leftOut)} not delivered</span>}
-      {calls && calls.partly > 0 && <span class="n">{count(calls.partly)} without the beginning</span>}</div>
+      {calls && calls.partly > 0 && <span class="n">{count(calls.partly)} without the first samples</span>}</div>
     {calls ? <Calls key={`${state.kept} ${requests.endpoint} ${requests.only}`} analysis={calls} requests={calls.requests} onSource={(source, line) => change({ source, line, code: null })} />
-      : p.picture ?? <div class="nothing"><h2>No stacks of such requests</h2><p>{state.kept === "control" ? "No ordinary requests were kept with samples yet."
-        : "No slow requests were kept with samples yet."}</p></div>}
+      : p.picture ?? <div class="nothing"><h2>No stacks of these requests</h2><p>No {state.kept === "control" ? "ordinary" : "slow"} request with
+        samples was kept yet.</p></div>}
   </>;
 }
 

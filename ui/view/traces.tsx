@@ -17,6 +17,7 @@ import { nanoseconds } from "../model/vocab.ts";
 import type { SampleType } from "../model/vocab.ts";
 import type { Part } from "./ask.ts";
 import { QualityOf } from "./bar.tsx";
+import { opens } from "./opens.ts";
 import { Money } from "./servicetable.tsx";
 import { SlowTable } from "./slow.tsx";
 import { WaterfallView } from "./waterfall.tsx";
@@ -39,8 +40,8 @@ interface Props {
 }
 
 const ms = (v: number): string => duration(1e6 * v);
-const SHOW_WORD: Record<Shown, string> = { list: "Requests", picture: "Flame graph", slow: "Slow against fast" };
-const STATUS_WORD: Record<Status, string> = { "": "any status", ok: "ok", error: "failed", unset: "not set" };
+const SHOW_WORD: Record<Shown, string> = { list: "Requests", picture: "Flame graph", slow: "Why slow?" };
+const STATUS_WORD: Record<Status, string> = { "": "any status", ok: "ok", error: "failed", unset: "unset" };
 
 /** An input of milliseconds, whose value counts when it loses the focus or is confirmed. */
 function Bound(p: { label: string; value: number; onValue: (ms: number) => void }): preact.JSX.Element {
@@ -64,17 +65,17 @@ function Bar(p: Props & { set: (r: Partial<RequestState>) => void }): preact.JSX
       {(["list", "picture", "slow"] as const).map((s) => <button key={s} aria-current={r.show === s ? "page" : undefined}
         onClick={() => set({ show: s })}>{SHOW_WORD[s]}</button>)}</nav>}
     {r.trace !== "" && <button class="reset" onClick={() => set({ trace: "", span: "", only: false })}>‹ All requests</button>}
-    {r.trace === "" && state.service !== "" && <button class="transform" title="Requests of all services"
+    {r.trace === "" && state.service !== "" && <button class="transform" title="Show requests to all services"
       onClick={() => change({ service: "", requests: { ...r, endpoint: "", show: "list" } })}>{showable(state.service)} ✕</button>}
-    {r.trace === "" && r.endpoint !== "" && <button class="transform" title="All endpoints"
+    {r.trace === "" && r.endpoint !== "" && <button class="transform" title="Show all endpoints"
       onClick={() => set({ endpoint: "", show: "list" })}>{showable(r.endpoint)} ✕</button>}
     {state.stacks !== "" && <button class="transform" title="Remove this filter" onClick={() => change({ stacks: "" })}>
       that run {showable(state.stacks)} ✕</button>}
     {state.filters.map((f) => <button key={`${f.label}${f.not ? "!" : ""}${f.value}`} class="transform" title="Remove this filter"
       onClick={() => change({ filters: state.filters.filter((x) => x !== f) })}>{showable(f.label)} {f.not ? "≠" : "="} {showable(f.value)} ✕</button>)}
-    {r.trace === "" && r.endpoint !== "" && r.show === "slow" && <label class="soft">slow: beyond <select aria-label="Slow beyond" value={r.slow}
-      onChange={(e) => set({ slow: Number(e.currentTarget.value) })}>{PERCENTILES.map((n) => <option key={n} value={n}>{n} %</option>)}</select> of
-      requests; the middle: 25 to 75 %</label>}
+    {r.trace === "" && r.endpoint !== "" && r.show === "slow" && <label class="soft">Slow: above <select aria-label="Slow: above" value={r.slow}
+      onChange={(e) => set({ slow: Number(e.currentTarget.value) })}>{PERCENTILES.map((n) => <option key={n} value={n}>p{n}</option>)}</select>.
+      Typical: p25–p75</label>}
     {r.trace === "" && r.show !== "slow" && <>
       <Bound label="at least" value={r.min} onValue={(min) => set({ min })} />
       <Bound label="at most" value={r.max} onValue={(max) => set({ max })} />
@@ -94,9 +95,9 @@ function Endpoints(p: Props & { onEndpoint: (e: Endpoint, show: Shown) => void }
       {p.part.endpoints.length > 8 && <input type="search" placeholder="Filter endpoints" aria-label="Filter endpoints" value={text}
         onInput={(e) => setText(e.currentTarget.value)} />}<span class="n">{count(rows.length)}</span></div>
     <div class="table-scroll"><table>
-      <thead><tr><th class="c-name">Endpoint</th><th>Service</th><th class="num">Requests</th>{running && <th class="num">Run it</th>}<th class="num">Failed</th>
-        <th class="num">Median</th><th class="num">95 %</th><th class="num">99 %</th><th class="num">Slowest</th><th class="num">{showable(p.type.label)}</th>
-        {p.factors && <th class="num" title="Cost of a month at this rate">A month</th>}<th /></tr></thead>
+      <thead><tr><th class="c-name">Endpoint</th><th>Service</th><th class="num">Requests</th>{running && <th class="num" title="Requests that run the chosen function">Running it</th>}<th class="num">Failed</th>
+        <th class="num">Median</th><th class="num">p95</th><th class="num">p99</th><th class="num">Slowest</th><th class="num">{showable(p.type.label)}</th>
+        {p.factors && <th class="num" title="Cost of a month at this rate">Cost/month</th>}<th /></tr></thead>
       <tbody>{rows.map((e) => <tr key={`${e.service}\n${e.name}`}>
         <td class="c-name"><button class="pick" title="Requests to this endpoint, slowest first" onClick={() => p.onEndpoint(e, "list")}>{showable(e.name)}</button></td>
         <td>{showable(e.service)}</td><td class="num">{count(e.requests)}</td>{running && <td class="num">{count(e.running)}</td>}
@@ -104,7 +105,7 @@ function Endpoints(p: Props & { onEndpoint: (e: Endpoint, show: Shown) => void }
         <td class="num">{ms(e.p50)}</td><td class="num">{ms(e.p95)}</td><td class="num">{ms(e.p99)}</td><td class="num">{ms(e.max)}</td>
         <td class="num" title={`${count(e.samples)} samples`}>{e.samples > 0 ? rate(e.value, p.ms, p.type) : "–"}</td>
         {p.factors && <Money factors={p.factors} ns={e.value * nanoseconds(p.type.unit)} ms={p.ms} />}
-        <td><button class="text" onClick={() => p.onEndpoint(e, "slow")}>Slow against fast</button>{" "}
+        <td><button class="text" onClick={() => p.onEndpoint(e, "slow")}>Why slow?</button>{" "}
           <button class="text" title="Add a task that keeps the slow requests with all their samples" onClick={() => p.onProfile(e)}>Profile slow requests</button></td></tr>)}</tbody>
     </table></div>
   </section>;
@@ -117,14 +118,14 @@ function Requests(p: Props & { onTrace: (r: Request) => void }): preact.JSX.Elem
     <div class="filter"><h2>{requests.length >= 200 ? "The 200 slowest requests" : "Requests, slowest first"}</h2><span class="n">{count(requests.length)}</span></div>
     <div class="table-scroll"><table>
       <thead><tr><th class="num">Took</th><th class="c-share" /><th class="c-name">Endpoint</th><th>Service</th><th>Status</th><th>Started</th>
-        <th class="num">{showable(p.type.label)} of its trace</th></tr></thead>
-      <tbody>{requests.map((r) => <tr key={`${r.trace} ${r.start} ${r.service} ${r.endpoint}`}>
-        <td class="num"><button class="pick" title="Show the trace of this request" onClick={() => p.onTrace(r)}>{ms(r.duration)}</button></td>
+        <th class="num">{showable(p.type.label)} (whole trace)</th></tr></thead>
+      <tbody>{requests.map((r) => <tr key={`${r.trace} ${r.start} ${r.service} ${r.endpoint}`} {...opens(() => p.onTrace(r))}>
+        <td class="num"><button class="pick" title="Show the trace of this request">{ms(r.duration)}</button></td>
         <td class="c-share"><b class="bar" style={{ width: `${100 * r.duration / most}%` }} aria-hidden="true" /></td>
         <td class="c-name">{showable(r.endpoint)}</td><td>{showable(r.service)}</td>
         <td class={r.status === "error" ? "grew" : ""}>{r.status === "unset" ? "" : r.status === "error" ? "failed" : showable(r.status)}</td>
         <td class="soft">{clock(r.start)}</td>
-        <td class="num" title={`${count(r.samples)} samples${r.standsFor > 1 ? `; represents ${count(r.standsFor)} like it` : ""}`}>
+        <td class="num" title={`${count(r.samples)} samples${r.standsFor > 1 ? `; stands for ${count(r.standsFor)} similar requests` : ""}`}>
           {r.samples > 0 ? value(r.value, p.type.unit, p.type.name) : "–"}</td></tr>)}</tbody>
     </table></div>
   </section>;
@@ -147,13 +148,13 @@ export function Traces(p: Props): preact.JSX.Element {
   if (part.endpoints.length === 0 && part.requests.length === 0 && r.endpoint === "" && !r.min && !r.max && r.status === "" && state.stacks === "")
     return <div class="traces-page">{bar}<div class="nothing"><h2>No requests in this time range</h2>
       <p>Requests come from services that send OpenTelemetry traces (<code>OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318</code>)
-        or Zipkin traces. A service has to publish its context to link samples to requests: <code>man culprit-up</code>.</p></div></div>;
+        or Zipkin traces. To link samples to requests, a service publishes its trace context: see <code>man culprit-up</code>.</p></div></div>;
   return <div class="traces-page lists">
     {bar}
     {part.quality && <QualityOf quality={part.quality} losses={p.losses} what="Samples of these services, in the listed requests and outside them" />}
     {r.endpoint === "" && <Endpoints {...p} onEndpoint={(e, show) => change({ service: e.service, requests: { ...NO_REQUEST, endpoint: e.name, show } })} />}
     {part.requests.length > 0 ? <Requests {...p} onTrace={(t) => set({ trace: t.trace, span: "", only: false })} />
-      : <div class="nothing"><h2>No such requests in this time range</h2>
+      : <div class="nothing"><h2>No requests match in this time range</h2>
         <p><button class="text" onClick={() => change({ service: "", stacks: "", requests: NO_REQUEST })}>All requests</button></p></div>}
   </div>;
 }

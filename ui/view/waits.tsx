@@ -78,7 +78,7 @@ export function WaitPanel(p: Props): preact.JSX.Element {
       <span class="soft">Waits</span>
       {p.views.map((v) => <button key={v} aria-pressed={v === p.view} onClick={() => p.onView(v === p.view ? "" : v)}>{TITLE[v]}</button>)}
       {waits.idle > 0 && <button class="idle" aria-pressed={p.showIdle} onClick={() => p.onIdle(!p.showIdle)}
-        title={`Threads of pools and runtimes that have no work wait, too, but no request waits for them. Click to ${p.showIdle ? "hide" : "show"} them`}>
+        title={`Idle threads of pools and runtimes wait for work, and no request waits for them. Click to ${p.showIdle ? "hide" : "show"} them`}>
         {value(waits.idle, p.type.unit, p.type.name)} of idle threads {p.showIdle ? "shown" : "hidden"}</button>}
     </div>
     {p.view === "category" ? <Categories {...p} /> : p.view === "lock" || p.view === "peer" ? <Objects {...p} />
@@ -96,7 +96,7 @@ function Categories(p: Props): preact.JSX.Element {
     <tbody>{p.waits.rows.map((r) => <tr key={r.name} aria-selected={r.name === chosen}>
       <th scope="row"><button aria-pressed={r.name === chosen} disabled={r.name === ""} title={r.wait
         ? `Only waits for ${r.wait.help}` : "Only these"} onClick={() => p.onChoose(r.name)}>
-        <i style={{ background: colour(r) }} aria-hidden="true" />{r.name === "" ? "not known" : showable(r.name)}</button></th>
+        <i style={{ background: colour(r) }} aria-hidden="true" />{r.name === "" ? "unknown" : showable(r.name)}</button></th>
       <td class="num">{value(r.value, p.type.unit, p.type.name)}</td><td class="num">{percent(r.share)}</td>
       {counted && <><td class="num">{count(r.count)}</td><td class="num">{rate(r.value, p.ms, p.type)}</td></>}</tr>)}</tbody>
   </table></div>;
@@ -125,15 +125,15 @@ function Objects(p: Props): preact.JSX.Element {
   const has = categories.some((r) => r.wait?.id === (label === "lock" ? "LOCK" : "NETWORK"));
   if (!objects || objects.rows.length === 0)
     return <p class="soft none">{!has ? `No thread waited for ${label === "lock" ? "a lock" : "the network"} in this time range.`
-      : label === "lock" ? "Threads waited for locks, but the samples do not say which: they have no attribute \"lock\"."
-      : "Threads waited for the network, but the samples do not say whose answer: they have no attribute \"peer\"."}</p>;
+      : label === "lock" ? "Threads waited for locks, but their samples do not name them: the attribute \"lock\" is missing."
+      : "Threads waited for the network, but their samples do not name the peer: the attribute \"peer\" is missing."}</p>;
   const { rows, names, held } = objects;
   const services = new Set(rows.map((r) => r.service)).size > 1;
   const twice = (r: ObjectRow): boolean => rows.some((o) => o !== r && o.name === r.name && o.service === r.service);
   const chosen = chosenOf(p.filters, label);
   const owner = chosenOf(p.filters, "thread.id");
   const nameOf = (id: string): string => names.get(id) || `thread ${id}`;
-  const unknown = "One address in several processes is several locks, but their stacks are not told apart here: choose a service";
+  const unknown = "The same address in several processes is several locks. Choose a service to see the stacks of one";
   return <div class="wait-scroll"><table class="waits" aria-label={`Waits by ${label}`}>
     <thead><tr><th>{label === "lock" ? "Lock" : "Peer"}</th>{services && <th>Service</th>}<th class="num">Waited</th><th class="num">Share</th>
       <th class="num">Waits</th><th>Waiting threads</th>{label === "lock" && <th>Owner</th>}<th>Waits in</th>
@@ -144,19 +144,19 @@ function Objects(p: Props): preact.JSX.Element {
       {services && <td>{showable(r.service)}</td>}
       <td class="num">{value(r.value, p.type.unit, p.type.name)}</td><td class="num">{percent(r.share)}</td><td class="num">{count(r.count)}</td>
       <td><b>{count(r.threads.length)}</b>{" "}<Names of={r.threads} none="" show={showThread} unit={p.type.unit} /></td>
-      {label === "lock" && <td>{r.owners.length === 0 ? <span class="soft" title="The lock does not show who has it">–</span>
+      {label === "lock" && <td>{r.owners.length === 0 ? <span class="soft" title="The lock does not show its owner">–</span>
         : <><button disabled={!names.has(r.owners[0]!.name)} aria-pressed={owner === r.owners[0]!.name}
                   title={names.has(r.owners[0]!.name) ? `What thread ${r.owners[0]!.name} did in this time`
-                    : "The thread lived for a moment only: its samples do not have its id"} onClick={() => p.onOwner?.(r.owners[0]!.name)}>
+                    : "This thread ended too soon: its samples do not have its id"} onClick={() => p.onOwner?.(r.owners[0]!.name)}>
           {showable(nameOf(r.owners[0]!.name))}</button>
           {r.owners.length > 1 && <small title={r.owners.slice(0, 20).map((o) => `${showable(nameOf(o.name))}: ${value(o.value, p.type.unit)}`).join("\n")}>
             {" "}+{count(r.owners.length - 1)}</small>}
           {" "}{held.has(r.name) && <button aria-pressed={chosenOf(p.filters, HOLDS_LABEL) === r.name}
-                                            title="What threads did that had this lock while others waited for it" onClick={() => p.onHeld?.(r)}>while held</button>}</>}</td>}
+                                            title="What the owners of this lock did while others waited for it" onClick={() => p.onHeld?.(r)}>while held</button>}</>}</td>}
       <td class="mono"><Names of={r.where} none={unknown} show={showable} unit={p.type.unit} /></td>
-      <td class="mono"><Names of={r.wakers} none="Not known: agents see who ends a wait if they are started with --off-cpu --wakers" show={showWaker} unit={p.type.unit} /></td>
+      <td class="mono"><Names of={r.wakers} none="Unknown. Agents with --off-cpu --wakers see who ends a wait" show={showWaker} unit={p.type.unit} /></td>
     </tr>)}</tbody>
-  </table>{rows.length > MOST_ROWS && <p class="soft">and {count(rows.length - MOST_ROWS)} with less time</p>}</div>;
+  </table>{rows.length > MOST_ROWS && <p class="soft">{count(rows.length - MOST_ROWS)} with less time are not shown.</p>}</div>;
 }
 
 /* ---- who woke whom ---- */
@@ -210,7 +210,7 @@ function Wakers(p: Props & { wakes: Wakes }): preact.JSX.Element {
   const known = wakes.all > 0 ? wakes.known / wakes.all : 0;
   return <div class="wakes" ref={box}>
     {g.nodes.length === 0 ? <p class="soft none">{wakes.all === 0 ? "No thread waited in this time range."
-      : "Nobody is known who ended these waits. Agents see it if they are started with --off-cpu --wakers or --wall --wakers."}</p> : <>
+      : "Who ended these waits is unknown. Agents with --off-cpu --wakers or --wall --wakers see it."}</p> : <>
       {width > 0 && <svg width={width} height={height} role="group" aria-label="Who woke whom; the table below has the same as text">
         {Array.from({ length: g.layers }, (_, layer) => <text key={layer} class="head" y={12} text-anchor={layer === 0 ? "end" : "start"}
           x={layer === 0 ? width : (width - wide) * (1 - layer / Math.max(1, g.layers - 1))}>{head(layer)}</text>)}
@@ -233,16 +233,16 @@ function Wakers(p: Props & { wakes: Wakes }): preact.JSX.Element {
                 act(n);
               }
             }}>
-          <title>{`${nameOf(n)}, ${time(n.value)}${n.kind === "thread" ? ": click to show only these waits" : n.kind === "pool" ? ": click to tell the threads apart" : ""}`}</title>
+          <title>{`${nameOf(n)}, ${time(n.value)}${n.kind === "thread" ? ": click to show only these waits" : n.kind === "pool" ? ": click to show each thread" : ""}`}</title>
           <rect width={wide} height={ROW} rx={4} />
           <text x={7} y={17}>{text(n)}</text>{wide >= WITH_TIME && <text class="time" x={wide - 6} y={17}>{time(n.value)}</text>}</g>)}
       </svg>}
-      <p class="soft">{wakes.known < wakes.all ? `For ${percent(known)} of the time that was waited (${time(wakes.known)} of ${time(wakes.all)}) it is known who ended the wait.`
-        : "Who ended the wait is known for all of the time."}</p>
+      <p class="soft">{wakes.known < wakes.all ? `Who ended the wait is known for ${percent(known)} of the waiting time (${time(wakes.known)} of ${time(wakes.all)}).`
+        : "Who ended the wait is known for all of the waiting time."}</p>
       {wakes.longest > layers && <button class="text" onClick={() => setLayers(layers + 1)}
-        title="Show who woke those on the left before">One step back</button>}
+        title="Also show who woke the threads on the left">One step back</button>}
       {layers > FIRST_LAYERS && <button class="text" onClick={() => setLayers(FIRST_LAYERS)}>Only the last step</button>}
-      {open.size > 0 && <button class="text" onClick={() => setOpen(new Set())}>Threads of pools together</button>}
+      {open.size > 0 && <button class="text" onClick={() => setOpen(new Set())}>Merge threads of pools</button>}
       <details><summary>As a table</summary><table class="waits" aria-label="Who woke whom">
         <thead><tr><th>Woken</th><th>By</th><th>Step</th><th class="num">Time waited</th><th class="num">Share</th><th>Most for</th></tr></thead>
         <tbody>{g.edges.map((e) => <tr key={`${e.by} ${e.who}`}><th scope="row">{nameOf(g.nodes[e.who]!)}</th><td>{nameOf(g.nodes[e.by]!)}</td>

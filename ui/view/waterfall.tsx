@@ -2,7 +2,7 @@
 /* One trace: a row for each span, below its parent, with its samples. Choosing a row shows the span's picture. */
 import { showable } from "../model/payload.ts";
 import type { State } from "../model/tasks.ts";
-import { count, duration, value } from "../model/text.ts";
+import { count, duration, plural, value } from "../model/text.ts";
 import { below } from "../model/traces.ts";
 import type { RequestState, Span, Waterfall } from "../model/traces.ts";
 import type { SampleType } from "../model/vocab.ts";
@@ -53,16 +53,16 @@ export function WaterfallView(p: Props): preact.JSX.Element {
   const cost = (v: { samples: number; value: number }): string => (v.samples > 0 ? value(v.value, type.unit, type.name) : "");
   return <section class="waterfall" aria-label="Trace">
     <div class="filter">
-      <h2>{duration(1e6 * all)}, {count(w.spans.length)} {w.spans.length === 1 ? "span" : "spans"} in {w.services.map(showable).join(", ")}</h2>
+      <h2>{duration(1e6 * all)}, {plural(w.spans.length, "span")} in {w.services.map(showable).join(", ")}</h2>
       {chosen && <>
         <button class="transform" title="Show the whole trace" onClick={() => p.onChange({ span: "", only: false })}>{showable(chosen.name)} ✕</button>
-        <label class="soft"><input type="checkbox" checked={!state.only} onChange={(e) => p.onChange({ only: !e.currentTarget.checked })} /> with
+        <label class="soft"><input type="checkbox" checked={!state.only} onChange={(e) => p.onChange({ only: !e.currentTarget.checked })} /> include
           child spans</label></>}
-      {w.other.samples > 0 && <span class="n">{count(w.other.samples)} samples of missing spans</span>}
+      {w.other.samples > 0 && <span class="n">{plural(w.other.samples, "sample")} in spans that did not arrive</span>}
     </div>
     <div class="table-scroll" tabIndex={0}><table>
       <thead><tr><th class="c-name">Span</th><th class="c-bar">0 … {duration(1e6 * all)}</th><th class="num">Took</th>
-        <th class="num">{showable(type.label)}</th>{sums && <th class="num">With children</th>}</tr></thead>
+        <th class="num">{showable(type.label)}</th>{sums && <th class="num">{showable(type.label)} incl. children</th>}</tr></thead>
       <tbody>{w.spans.slice(0, MOST).map((s, i) => <tr key={s.id} class={s.id === state.span ? "chosen" : ""}>
         <td class="c-name" style={{ paddingLeft: `${10 + INDENT * Math.min(s.depth, 20)}px` }}>
           <button class="pick" aria-pressed={s.id === state.span} title={`${showable(s.service)}: ${showable(s.name)}`}
@@ -71,9 +71,9 @@ export function WaterfallView(p: Props): preact.JSX.Element {
         <td class="c-bar"><SpanBar s={s} left={x(s.start)} width={`max(2px, ${100 * s.duration / all}%)`} hue={hue(w, s.service)}
                                    states={p.states?.get(s.id)} dark={p.dark ?? false} /></td>
         <td class="num">{duration(1e6 * s.duration)}</td>
-        <td class="num" title={`${count(s.samples)} samples`}>{cost(s)}</td>{sums && <td class="num soft">{cost(below(w, i))}</td>}</tr>)}</tbody>
+        <td class="num" title={plural(s.samples, "sample")}>{cost(s)}</td>{sums && <td class="num soft">{cost(below(w, i))}</td>}</tr>)}</tbody>
     </table>
-    {w.spans.length > MOST && <p class="soft more">and {count(w.spans.length - MOST)} more spans</p>}
+    {w.spans.length > MOST && <p class="soft more">{count(w.spans.length - MOST)} more spans are not shown.</p>}
     {chosen && <Details s={chosen} />}</div>
   </section>;
 }
