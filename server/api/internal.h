@@ -161,9 +161,9 @@ int api_put_rows(struct api_call *c, const struct query *q, const struct profile
 		 const struct profile_table *t, u64 limit);
 bool api_is_json(const char *content_type);
 bool api_is_protobuf(const char *content_type);
-/* Adds a header of the answer; both are static strings. */
 /* A page with a link home for a browser at a wrong address; false: the client wants JSON. */
 bool api_put_lost_page(struct api_call *c);
+/* Adds a header of the answer; both are static strings. */
 void api_put_header(struct net_response *ret, const char *name, const char *value);
 /* The decompressed body. It points into the request or into *own. */
 int api_body(struct api_call *c, struct str *own, const u8 **ret_data, size_t *ret_n);
