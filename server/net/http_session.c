@@ -303,10 +303,14 @@ static bool is_from_foreign_page(const struct net_listener *l, const struct http
 	return net_is_foreign(&o, !l->tokens && !l->client_ca);
 }
 
-/* These need no token and have no data: the page itself asks for a token. No body is allowed. */
+/*
+ * These need no token and have no data: the page itself, which its scripts draw, asks for a token. No
+ * body is allowed.
+ */
 static bool is_public(const struct http_head *h)
 {
-	return (!strcmp(h->path, "/") || is_probe(h->path)) && !h->length && !h->chunked;
+	return (!strcmp(h->path, "/") || str_starts(h->path, "/ui/") || is_probe(h->path)) &&
+	       !h->length && !h->chunked;
 }
 
 /* 0, or the status and the text of a refusal. */
