@@ -224,7 +224,7 @@ it("a thread is found by its name; by keyboard", async () => {
   await until("one is found", async () => (await laneNames(p)).join() === "worker-2 102");
   assert.equal(params(p).get("lane"), "ker-2");
   await p.page.getByLabel("Find a thread by name or id").fill("nobody");
-  await until("it says that there is none", async () => /None of 4 threads/.test(await p.page.locator(".state-lanes").innerText()));
+  await until("it says that there is none", async () => /No thread of 4 matches/.test(await p.page.locator(".state-lanes").innerText()));
   const q = await see(`${PAY}&chart=threads&lane=owner`);
   const lane = q.page.locator(".strip-of");
   assert.match(await lane.getAttribute("aria-label"), /^owner: running 50\.0 ms, sleep 3\.00 s\./);
@@ -269,7 +269,7 @@ it("a table of peers, and what there is not", async () => {
   await until("only the peer is shown", async () => /2\.00 s Waiting/.test(await quality(p)));
   await p.done();
   const shop = await see(`service=shop&type=${encodeURIComponent(OFF)}&${RANGE}&waits=lock`);
-  assert.match(await shop.page.locator(".of-waits .none").innerText(), /samples do not say which/);
+  assert.match(await shop.page.locator(".of-waits .none").innerText(), /their samples do not name them/);
   await tab(shop, "who woke whom");
   assert.match(await shop.page.locator(".of-waits .none").innerText(), /Nobody is known.*--wakers/);
   await shop.done();
@@ -285,7 +285,7 @@ it("who woke whom: threads, time, and a click", async () => {
   const nodes = async () => (await p.page.locator(".wakes .node").evaluateAll((all) => all.map((g) => g.getAttribute("aria-label"))));
   assert.deepEqual(await nodes(), ["worker-1 waited, 12.0 s", "worker-2 waited, 4.00 s", "owner ended the waits, 14.0 s", "interrupt ended the waits, 2.00 s"]);
   // The sleeper's waker is not known.
-  assert.match(await p.page.locator(".wakes").innerText(), /For 84\.2 % of the time that was waited \(16\.0 s of 19\.0 s\)/);
+  assert.match(await p.page.locator(".wakes").innerText(), /Who ended the wait is known for 84\.2 % of the waiting time \(16\.0 s of 19\.0 s\)/);
   await p.page.locator(".wakes summary").click();
   assert.deepEqual(await cells(p), [["worker-1", "owner", "1", "10.0 s", "52.6 %", "lock"], ["worker-2", "owner", "1", "4.00 s", "21.1 %", "lock"],
     ["worker-1", "interrupt", "1", "2.00 s", "10.5 %", "network"]]);
