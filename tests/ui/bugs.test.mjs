@@ -413,12 +413,12 @@ it("five hundred services are one flame graph, which says that they are merged, 
   // The first frame of folded stacks is the process, which the server does not show.
   assert.match(await p.hover([1, 0.5]), /^handle .* total 5,000 samples 100 %/);
   assert.match(await p.hover([2, 0.8]), /^shared .* total 3,000 samples 60\.0 %/);
-  const merged = p.page.getByRole("button", { name: /^500 groups merged: too many to draw/ });
+  const merged = p.page.getByRole("button", { name: /^500 narrow groups merged/ });
   await p.shot("bugs-many-light");
   await merged.click();
   await p.painted();
   assert.match(await p.hover([1, 0.5]), /^service-2\d\d process or thread/);
-  await p.page.getByRole("button", { name: /^500 groups drawn apart/ }).click();
+  await p.page.getByRole("button", { name: /^500 narrow groups drawn/ }).click();
   await p.painted();
   assert.match(await p.hover([1, 0.5]), /^handle/);
   await p.done();

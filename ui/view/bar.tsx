@@ -123,7 +123,7 @@ export function Crumbs(p: CrumbProps): preact.JSX.Element {
   return (
     <nav class="crumbs" aria-label="Zoomed frame">
       {p.groups > 0 && <button class="transform" title={p.isMerged ? "Draw each one, however narrow" : "Merge them, because they are too narrow to draw"}
-                               onClick={() => p.onGroups(p.isMerged)}>{count(p.groups)} groups {p.isMerged ? "merged: too many to draw" : "drawn apart"} ✕</button>}
+                               onClick={() => p.onGroups(p.isMerged)}>{count(p.groups)} narrow groups {p.isMerged ? "merged" : "drawn"} ✕</button>}
       {p.transforms.map((t, i) => (
         <button key={`${t.op}${i}`} class="transform" title="Undo this change of the view"
                 onClick={() => p.onTransforms(p.transforms.filter((_, k) => k !== i))}>
