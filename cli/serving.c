@@ -70,6 +70,9 @@ const struct option serving_access_options[] = {
 	OPTION_STRING("source-roots", 0, "DIR:...", A, source_roots,
 		      "show source and machine code of files below these directories only "
 		      "(default: all of / but /tmp, /var, /mnt, /media and system folders)"),
+	OPTION_STRING("source-links", 0, "PREFIX=URL...", A, source_links,
+		      "link source files below a prefix to a repository; the URLs, separated by "
+		      "spaces, have {path}, {version} (label service.version), {line}"),
 	OPTION_FLAG("allow-clear-text", 0, A, clear_text,
 		    "take tokens without TLS from other machines, as behind a proxy"),
 	OPTION_U64("max-request", 0, "MIB", A, max_request_mib, 1, 1024,
@@ -150,6 +153,7 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 				      .pue = a->pue,
 				      .grams = a->grams};
 	ret->source_roots = a->source_roots;
+	ret->source_links = a->source_links;
 	ret->max_body = a->max_request_mib << 20;
 	ret->request_bytes = (a->request_mib ? a->request_mib : 512) << 20;
 	ret->query_timeout_s = a->query_timeout_s ? a->query_timeout_s : 30;

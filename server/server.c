@@ -34,8 +34,8 @@ struct server {
 	bool has_clock;
 	atomic_uint clock_steps; /* that the log tells */
 	struct server_events events;
-	u64 saved_ms;	     /* the time in the file */
-	char *settings_file; /* owned; NULL without a directory */
+	u64 saved_ms;			  /* the time in the file */
+	char *settings_file, *notes_file; /* owned; NULL without a directory */
 	char *clock_file; /* owned; keeps the time for the next start; NULL without a directory */
 	void (*metrics)(void *userdata, struct str *out); /* the agent's, or NULL */
 	int (*find_mapped)(void *userdata, const char *path, api_mapped_fn *fn, void *arg);
@@ -138,6 +138,10 @@ static int start_clock(struct server *s, const char *store)
 	}
 	if (dir && asprintf(&s->settings_file, "%s/settings.json", dir) < 0) {
 		s->settings_file = NULL;
+		return -ENOMEM;
+	}
+	if (dir && asprintf(&s->notes_file, "%s/notes.json", dir) < 0) {
+		s->notes_file = NULL;
 		return -ENOMEM;
 	}
 	clock_watch_init(&s->clock, clock_pair_now(), last_time_in_use(s));
@@ -385,6 +389,7 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	struct server *s = calloc(1, sizeof(*s));
 	struct api_options a = {.cost = o->cost,
 				.source_roots = o->source_roots,
+				.source_links = o->source_links,
 				.audit_log = o->audit_log,
 				.metrics = put_metrics,
 				.events = put_events,
@@ -403,7 +408,9 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	s->metrics = o->metrics;
 	s->find_mapped = o->find_mapped;
 	s->userdata = o->userdata;
-	r = net_create(o->access_log, reterr_diag, &s->net);
+	r = api_check_links(o->source_links, reterr_diag);
+	if (r == 0)
+		r = net_create(o->access_log, reterr_diag, &s->net);
 	if (r == 0)
 		r = store_open(o->store, &o->store_options, reterr_diag, &s->store);
 	if (r == 0)
@@ -421,6 +428,7 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	a.store = s->store;
 	a.symbols = s->symbols;
 	a.settings = s->settings_file;
+	a.notes = s->notes_file;
 	a.tasks = s->tasks;
 	a.policies = s->policies;
 	a.measurements = s->measurements;
@@ -501,6 +509,7 @@ void server_stop(struct server *s, u32 timeout_ms)
 		store_close(s->store);
 	free(s->clock_file);
 	free(s->settings_file);
+	free(s->notes_file);
 	pthread_mutex_destroy(&s->lock);
 	pthread_mutex_destroy(&s->events.lock);
 	pthread_cond_destroy(&s->wake);

@@ -25,6 +25,7 @@ int api_create(const struct api_options *o, struct api **ret)
 	a->o = *o;
 	pthread_mutex_init(&a->audit_lock, NULL);
 	pthread_mutex_init(&a->settings_lock, NULL);
+	pthread_mutex_init(&a->notes_lock, NULL);
 	a->started_ms = clock_epoch_ms();
 	*ret = a;
 	return 0;
@@ -36,6 +37,7 @@ void api_destroy(struct api *a)
 		return;
 	pthread_mutex_destroy(&a->audit_lock);
 	pthread_mutex_destroy(&a->settings_lock);
+	pthread_mutex_destroy(&a->notes_lock);
 	json_decref(a->document);
 	free(a);
 }
@@ -189,7 +191,7 @@ static const struct api_route *const tables[] = {
 	api_trace_routes,	api_slow_routes,	   api_lane_routes,    api_cost_routes,
 	api_pyroscope_routes,	api_settings_routes,	   api_task_routes,    api_policy_routes,
 	api_measurement_routes, api_agent_settings_routes, api_control_routes, api_analysis_routes,
-	api_growth_routes};
+	api_growth_routes,	api_endpoint_routes,	   api_note_routes,    api_moment_routes};
 
 static bool path_is(const char *route, const char *path)
 {

@@ -53,6 +53,8 @@ struct api_options {
 	struct api_cost cost;
 	const char *audit_log;	  /* borrowed: path of a file that is appended to; NULL: none */
 	const char *settings;	  /* borrowed: path of a file; NULL: clients cannot keep settings */
+	const char *notes;	  /* borrowed: path of a file; NULL: nothing of notes.c is kept */
+	const char *source_links; /* borrowed: see links.c; or NULL */
 	const char *source_roots; /* borrowed: see api_open_public(); or NULL */
 	/* Appends the agent's metrics under `culprit up`; or NULL. */
 	void (*metrics)(void *userdata, struct str *out);
@@ -63,6 +65,8 @@ struct api_options {
 	void *userdata;
 };
 
+/* -EINVAL for an option source_links that is wrong. */
+int api_check_links(const char *links, struct diag *reterr_diag);
 /* -ENOMEM. */
 int api_create(const struct api_options *o, struct api **ret);
 void api_destroy(struct api *a);

@@ -19,6 +19,7 @@ struct api {
 	struct api_options o;
 	pthread_mutex_t audit_lock;    /* of the file */
 	pthread_mutex_t settings_lock; /* of the file */
+	pthread_mutex_t notes_lock;    /* of the file */
 	u64 started_ms;
 	struct json_t *document;  /* owned: doc/api/openapi.json */
 	atomic_ullong answers[6]; /* indexed by the first digit of the status */
@@ -66,6 +67,9 @@ extern const struct api_route api_growth_routes[];	   /* growth.c */
 extern const struct api_route api_lane_routes[];	   /* lanes.c */
 extern const struct api_route api_slow_routes[];	   /* slow.c */
 extern const struct api_route api_trace_routes[];	   /* traces.c: spans */
+extern const struct api_route api_moment_routes[];	   /* moments.c */
+extern const struct api_route api_note_routes[];	   /* notes.c */
+extern const struct api_route api_endpoint_routes[];	   /* endpoints.c */
 extern const struct api_route api_analysis_routes[];	   /* analysis.c */
 extern const struct api_route api_task_routes[];	   /* tasks.c */
 extern const struct api_route api_measurement_routes[];	   /* measurements.c */
@@ -155,10 +159,14 @@ struct api_exactness {	 /* of the sums that a query selects */
 /* `type`: the name of the sample type. */
 int api_exactness(struct api_call *c, const struct query *q, const char *type,
 		  struct api_exactness *ret);
-/* Writes the first `limit` rows as "rows": of the query's profile and its table (top.c). */
+/* The rows of /api/v1/top: which are asked for, and then sorts and searches all of them (top.c). */
 struct profile_table;
+struct api_list;
+int api_rows_list(struct api_call *c, struct api_list *ret);
+void api_choose_rows(struct profile_table *t, const struct api_list *part);
+/* Writes a part of them as "rows". */
 int api_put_rows(struct api_call *c, const struct query *q, const struct profile *p,
-		 const struct profile_table *t, u64 limit);
+		 const struct profile_table *t, const struct api_list *part);
 bool api_is_json(const char *content_type);
 bool api_is_protobuf(const char *content_type);
 /* A page with a link home for a browser at a wrong address; false: the client wants JSON. */
@@ -200,6 +208,29 @@ int api_requests(struct api_call *c, const char *prefix, struct query *q);
  */
 int api_spans(struct api_call *c, const char *prefix, struct query *q);
 int api_tree_options(struct api_call *c, struct profile_tree_options *o);
+
+/*
+ * Appends the address of a source file at a version ("": not known) in its repository; {line} stays
+ * (links.c). false: there is none.
+ */
+bool api_source_link(const char *links, const char *file, const char *version, struct str *out);
+
+/* ---- lists (list.c) ---- */
+
+struct api_list {
+	u64 limit, max; /* set before: the limit of a request without one, and the largest */
+	u64 offset;
+	size_t column; /* in the order of the columns */
+	bool descending;
+	const char *search; /* borrowed; "": all */
+};
+/* Reads order, search, limit and offset. `order`: that of a request without one. */
+int api_list(struct api_call *c, const char *const *columns, size_t n, const char *order,
+	     struct api_list *list);
+/* Whether the text has what is searched for; ASCII letters match in both cases. */
+bool api_list_finds(const struct api_list *l, const char *text);
+int api_list_compare(const struct api_list *l, double a, double b);
+int api_list_compare_text(const struct api_list *l, const char *a, const char *b);
 
 /* ---- files that profiles name (public.c) ---- */
 

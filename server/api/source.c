@@ -14,6 +14,7 @@
 #include "server/api/internal.h"
 
 #define MAX_FILE_BYTES (4 << 20)
+#define MAX_VERSIONS 8
 #define MAX_LINE 1000000 /* no source file has more lines */
 
 /* ---- values ---- */
@@ -168,8 +169,36 @@ static void put_lines(struct json_writer *w, const struct lines *l)
 	json_close(w);
 }
 
-static void put_answer(struct api_call *c, const struct query *q, const char *file,
-		       const struct profile *p, const struct lines *l)
+/* A link for each version that the selected samples have; one without if none is known. */
+static int put_links(struct api_call *c, const struct query *q, const char *file)
+{
+	__attribute__((cleanup(query_names_deinit))) struct query_names versions = {};
+	struct query of = *q;
+	int r = 0;
+
+	of.strict = false;
+	json_open_array(&c->json, "links");
+	if (c->a->o.source_links)
+		r = query_label_values(c->a->o.store, &of, "service.version", &versions, &c->d);
+	for (size_t i = 0; i <= versions.names.n && i < MAX_VERSIONS && r == 0; i++) {
+		const char *version = i < versions.names.n ? versions.names.data[i].name : "";
+		_cleanup_str_ struct str url = {};
+
+		/* Without a version only if there is none. */
+		if ((!*version && versions.names.n) ||
+		    !api_source_link(c->a->o.source_links, file, version, &url))
+			continue;
+		json_open_object(&c->json, NULL);
+		json_put_text(&c->json, "version", version);
+		json_put_text(&c->json, "url", str_get(&url));
+		json_close(&c->json);
+	}
+	json_close(&c->json);
+	return r;
+}
+
+static int put_answer(struct api_call *c, const struct query *q, const char *file,
+		      const struct profile *p, const struct lines *l)
 {
 	struct json_writer *w = &c->json;
 	_cleanup_str_ struct str text = {};
@@ -191,9 +220,11 @@ static void put_answer(struct api_call *c, const struct query *q, const char *fi
 	json_put_s64(w, "self", l->self);
 	json_put_s64(w, "total", l->total);
 	json_put_text(w, "why", why_not(why));
+	why = put_links(c, q, file);
 	put_lines(w, l);
 	put_text(w, &text);
 	json_close(w);
+	return why;
 }
 
 static int source(struct api_call *c)
@@ -213,7 +244,7 @@ static int source(struct api_call *c)
 	if (r == 0)
 		r = count_lines(p, file, &l);
 	if (r == 0)
-		put_answer(c, &q, file, p, &l);
+		r = put_answer(c, &q, file, p, &l);
 	vec_deinit(&l.all);
 	return r;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of /api/v1/top: functions with self and total, and between which bounds these are. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/vocab.h"
@@ -74,8 +75,71 @@ static void put_row(struct json_writer *w, const struct profile_table *t,
 	json_close(w);
 }
 
+static const char *const columns[] = {"name", "object", "self", "total"};
+enum { BY_NAME, BY_OBJECT, BY_SELF, BY_TOTAL };
+
+int api_rows_list(struct api_call *c, struct api_list *ret)
+{
+	*ret = (struct api_list){.limit = 100, .max = 100000};
+	return api_list(c, columns, ARRAY_SIZE(columns), "-self", ret);
+}
+
+struct sorting {
+	const struct profile_table *t;
+	const struct api_list *part;
+};
+
+static int compare_rows(const void *a, const void *b, void *arg)
+{
+	const struct sorting *s = arg;
+	const struct profile_row *x = a, *y = b;
+	const char *names[] = {strtab_get(&s->t->strings, x->name),
+			       strtab_get(&s->t->strings, y->name)};
+	const char *objects[] = {strtab_get(&s->t->strings, x->object),
+				 strtab_get(&s->t->strings, y->object)};
+	int order = 0;
+
+	switch (s->part->column) {
+	case BY_NAME:
+		order = api_list_compare_text(s->part, names[0], names[1]);
+		break;
+	case BY_OBJECT:
+		order = api_list_compare_text(s->part, objects[0], objects[1]);
+		break;
+	case BY_SELF:
+		order = api_list_compare(s->part, (double)x->self, (double)y->self);
+		break;
+	default:
+		order = api_list_compare(s->part, (double)x->total, (double)y->total);
+	}
+	if (!order && x->total != y->total)
+		order = x->total > y->total ? -1 : 1;
+	if (!order)
+		order = strcmp(names[0], names[1]);
+	if (!order)
+		order = strcmp(objects[0], objects[1]);
+	return order ? order : (int)x->kind - (int)y->kind;
+}
+
+void api_choose_rows(struct profile_table *t, const struct api_list *part)
+{
+	struct sorting s = {t, part};
+	size_t n = 0;
+
+	for (size_t i = 0; i < t->rows.n; i++) {
+		const struct profile_row *row = &t->rows.data[i];
+
+		if (api_list_finds(part, strtab_get(&t->strings, row->name)) ||
+		    api_list_finds(part, strtab_get(&t->strings, row->object)))
+			t->rows.data[n++] = *row;
+	}
+	t->rows.n = n;
+	if (n)
+		qsort_r(t->rows.data, n, sizeof(*t->rows.data), compare_rows, &s);
+}
+
 int api_put_rows(struct api_call *c, const struct query *q, const struct profile *p,
-		 const struct profile_table *t, u64 limit)
+		 const struct profile_table *t, const struct api_list *part)
 {
 	const char *type = p->n_types ? profile_string(p, p->types[p->default_type].name) : "";
 	struct api_exactness e;
@@ -84,7 +148,7 @@ int api_put_rows(struct api_call *c, const struct query *q, const struct profile
 	if (r < 0)
 		return r;
 	json_open_array(&c->json, "rows");
-	for (size_t i = 0; i < t->rows.n && i < limit; i++)
+	for (size_t i = part->offset; i < t->rows.n && i - part->offset < part->limit; i++)
 		put_row(&c->json, t, &t->rows.data[i], &e, profile_sample_count(p));
 	json_close(&c->json);
 	return 0;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Searches traces, returns a trace as a waterfall with the samples of its spans, and lists
- * endpoints.
+ * Searches requests, and returns a trace as a waterfall with the samples of its spans.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -184,14 +183,71 @@ static int trace(struct api_call *c)
 
 /* ---- looking for some ---- */
 
-/* Counts the samples of each span's trace, in all services. */
-static int samples_of_traces(struct api_call *c, const struct spans *s, struct own *own,
-			     char type[STORE_TYPE_BYTES])
+static const char *const columns[] = {"duration_ms", "endpoint", "service", "status",
+				      "start_ms",    "samples",	 "value"};
+enum { BY_DURATION, BY_ENDPOINT, BY_SERVICE, BY_STATUS, BY_START, BY_SAMPLES, BY_VALUE };
+
+struct found {
+	const struct span *span; /* in `spans` of the list */
+	struct own own;
+};
+
+struct found_list {
+	struct api_list part;
+	const struct spans *spans; /* borrowed */
+	vec(struct found) list;
+	char type[STORE_TYPE_BYTES];
+	bool is_all; /* whether all requests were looked at, so that their number is known */
+	u32 bits;    /* of a share of 1 / 2^bits of the traces */
+	bool damaged;
+};
+
+static void found_deinit(struct found_list *l)
+{
+	vec_deinit(&l->list);
+}
+
+static size_t find_id(const struct trace_ids *t, const u8 id[16])
+{
+	size_t low = 0, high = t->n;
+
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+
+		if (memcmp(t->ids[mid], id, 16) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/* Adds up the samples of each trace, in all services. */
+static int sums_of_traces(const struct store_links *l, const struct trace_ids *ids,
+			  const char *type, struct own *own)
+{
+	_cleanup_store_rows_ struct store_rows rows = {};
+	int r = 0;
+
+	for (size_t k = 0; k < l->links.n && r == 0; k++) {
+		const struct store_link *e = &l->links.data[k];
+		size_t at = find_id(ids, e->link.trace_id);
+
+		if (at < ids->n && !memcmp(ids->ids[at], e->link.trace_id, 16) &&
+		    !strcmp(profile_string(l->profile, e->type), type))
+			r = link_rows_add(&rows, at, e);
+	}
+	add_rows(&rows, type, own);
+	return r;
+}
+
+/* Lists these spans with the samples of their traces. */
+static int list_spans(struct api_call *c, const struct spans *s, struct found_list *ret)
 {
 	_cleanup_store_links_ struct store_links l = {};
 	_cleanup_trace_ids_ struct trace_ids ids = {};
-	_cleanup_store_rows_ struct store_rows rows = {};
 	struct store_link_filter f = {.to_ms = 1ULL << 62};
+	_cleanup_free_ struct own *own = NULL;
 	int r = trace_ids_of_spans(s, &ids);
 
 	f.traces = ids.ids;
@@ -200,240 +256,173 @@ static int samples_of_traces(struct api_call *c, const struct spans *s, struct o
 		r = store_find_links(c->a->o.store, &f, &l, &c->d);
 	if (r < 0)
 		return r;
-	choose_type(c, &l, type);
-	for (size_t k = 0; k < l.links.n; k++) {
-		const struct store_link *e = &l.links.data[k];
+	choose_type(c, &l, ret->type);
+	own = calloc(ids.n + 1, sizeof(*own));
+	r = own ? sums_of_traces(&l, &ids, ret->type, own) : -ENOMEM;
+	for (size_t i = 0; i < s->spans.n && r == 0; i++) {
+		const struct span *e = &s->spans.data[i];
 
-		if (strcmp(profile_string(l.profile, e->type), type) != 0)
-			continue;
-		for (size_t i = 0; i < s->spans.n && r == 0; i++)
-			if (!memcmp(s->spans.data[i].trace_id, e->link.trace_id, 16))
-				r = link_rows_add(&rows, i, e);
+		r = vec_push(&ret->list, (struct found){e, own[find_id(&ids, e->trace_id)]});
 	}
-	add_rows(&rows, type, own);
+	ret->spans = s;
+	ret->damaged = s->damaged;
 	return r;
 }
 
-static void put_traces(struct json_writer *w, const struct query *q, const struct spans *s,
-		       const struct own *own, const char *type)
+/* Lists requests; with a predicate those that ran such a stack, with its samples in the request. */
+static int list_requests(struct api_call *c, const struct query *q, struct query_requests *all,
+			 struct spans *own, struct found_list *ret)
+{
+	const struct store_span_filter f = query_span_filter(q);
+	int r = query_requests(c->a->o.store, q, &f, all, &c->d);
+
+	ret->is_all = true;
+	ret->bits = all->bits;
+	ret->spans = &all->set.spans;
+	if (r < 0)
+		return r;
+	snprintf(ret->type, sizeof(ret->type), "%s", all->type);
+	for (size_t i = 0; i < all->requests.n && r == 0; i++) {
+		const struct request *e = &all->requests.data[i];
+		const struct span *span = &all->set.spans.spans.data[e->span];
+
+		if (!q->stacks)
+			r = vec_push(&own->spans, *span);
+		else if (e->count)
+			r = vec_push(&ret->list, (struct found){span, {e->count, e->value}});
+	}
+	if (r == 0 && !q->stacks)
+		r = list_spans(c, own, ret);
+	ret->spans = &all->set.spans;
+	ret->damaged = all->damaged;
+	return r;
+}
+
+static void search(struct found_list *l)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < l->list.n; i++) {
+		const struct span *e = l->list.data[i].span;
+		_cleanup_str_ struct str both = {};
+
+		str_printf(&both, "%s %s", spans_string(l->spans, e->service),
+			   spans_string(l->spans, e->endpoint));
+		if (api_list_finds(&l->part, str_get(&both)))
+			l->list.data[n++] = l->list.data[i];
+	}
+	l->list.n = n;
+}
+
+static int compare_found(const void *a, const void *b, void *arg)
+{
+	const struct found_list *l = arg;
+	const struct found *x = a, *y = b;
+	const struct span *s = x->span, *t = y->span;
+	const double pairs[][2] = {
+		[BY_DURATION] = {(double)s->duration_ns, (double)t->duration_ns},
+		[BY_START] = {(double)s->start_ns, (double)t->start_ns},
+		[BY_SAMPLES] = {(double)x->own.count, (double)y->own.count},
+		[BY_VALUE] = {(double)x->own.value, (double)y->own.value},
+	};
+	size_t column = l->part.column;
+	const u32 texts[][2] = {[BY_ENDPOINT] = {s->endpoint, t->endpoint},
+				[BY_SERVICE] = {s->service, t->service}};
+	int order;
+
+	if (column == BY_STATUS)
+		order = api_list_compare(&l->part, s->status, t->status);
+	else if (column == BY_ENDPOINT || column == BY_SERVICE)
+		order = api_list_compare_text(&l->part, spans_string(l->spans, texts[column][0]),
+					      spans_string(l->spans, texts[column][1]));
+	else
+		order = api_list_compare(&l->part, pairs[column][0], pairs[column][1]);
+	if (!order && s->duration_ns != t->duration_ns)
+		order = s->duration_ns > t->duration_ns ? -1 : 1;
+	if (!order)
+		order = memcmp(s->trace_id, t->trace_id, 16);
+	return order ? order : memcmp(s->span_id, t->span_id, 8);
+}
+
+static void put_traces(struct json_writer *w, const struct query *q, const struct found_list *l)
 {
 	json_open_object(w, NULL);
 	json_put_u64(w, "from", q->from_ms);
 	json_put_u64(w, "to", q->to_ms);
-	json_put_text(w, "type", type);
+	json_put_text(w, "type", l->type);
+	if (l->is_all) {
+		json_put_u64(w, "matching", l->list.n);
+		json_put_u64(w, "share_of", 1ULL << l->bits);
+	}
 	json_open_array(w, "traces");
-	for (size_t i = 0; i < s->spans.n; i++) {
+	for (size_t i = l->part.offset; i < l->list.n && i - l->part.offset < l->part.limit; i++) {
+		const struct found *e = &l->list.data[i];
+
 		json_open_object(w, NULL);
-		put_hex(w, "trace_id", s->spans.data[i].trace_id, 16);
-		put_span(w, s, &s->spans.data[i]);
-		put_own(w, &own[i]);
+		put_hex(w, "trace_id", e->span->trace_id, 16);
+		put_span(w, l->spans, e->span);
+		put_own(w, &e->own);
 		json_close(w);
 	}
 	json_close(w);
-	json_put_bool(w, "damaged", s->damaged);
+	json_put_bool(w, "damaged", l->damaged);
 	json_close(w);
 }
 
-/* Lists requests that ran a stack of the predicate, slowest first. */
-static int traces_of_stacks(struct api_call *c, const struct query *q, size_t limit)
+static bool has_found_samples(const struct found_list *l)
 {
-	_cleanup_query_requests_ struct query_requests all = {};
-	const struct store_span_filter f = query_span_filter(q);
-	_cleanup_free_ struct own *own = NULL;
-	size_t n = 0, kept = 0;
-	int r = query_requests(c->a->o.store, q, &f, &all, &c->d);
+	for (size_t i = 0; i < l->list.n; i++)
+		if (l->list.data[i].own.count)
+			return true;
+	return false;
+}
 
-	own = calloc(all.requests.n + 1, sizeof(*own));
-	if (r == 0 && !own)
-		r = -ENOMEM;
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < all.requests.n; i++)
-		if (all.requests.data[i].count)
-			all.requests.data[n++] = all.requests.data[i];
-	query_requests_by_duration(&all, n);
-	{
-		struct spans found = all.set.spans;
-		vec(struct span) spans = {};
-
-		for (; kept < n && kept < limit && r == 0; kept++) {
-			const struct request *e = &all.requests.data[kept];
-
-			own[kept] = (struct own){e->count, e->value};
-			r = vec_push(&spans, found.spans.data[e->span]);
-		}
-		memcpy(&found.spans, &spans, sizeof(spans));
-		found.damaged = all.damaged;
-		if (r == 0)
-			put_traces(&c->json, q, &found, own, all.type);
-		vec_deinit(&spans);
-	}
-	return r;
+/* The store finds the slowest requests among any number; other orders need all requests. */
+static bool is_slowest_first(const struct found_list *l, const struct query *q)
+{
+	return l->part.column == BY_DURATION && l->part.descending && !*l->part.search &&
+	       !q->stacks && l->part.offset + l->part.limit <= MAX_LIMIT;
 }
 
 static int traces(struct api_call *c)
 {
+	__attribute__((cleanup(found_deinit))) struct found_list l = {
+		.part = {.limit = DEFAULT_LIMIT, .max = MAX_LIMIT}};
+	_cleanup_query_requests_ struct query_requests all = {};
 	_cleanup_query_ struct query q = {};
 	_cleanup_spans_ struct spans s = {};
-	_cleanup_free_ struct own *own = NULL;
-	char type[STORE_TYPE_BYTES] = "";
 	struct store_span_filter f;
-	u64 limit = DEFAULT_LIMIT;
-	int r = api_number(c, "limit", 1, MAX_LIMIT, &limit);
+	int r = api_list(c, columns, ARRAY_SIZE(columns), "-duration_ms", &l.part);
 
 	if (r == 0)
 		r = api_query(c, "", &q);
 	if (r == 0)
 		r = api_requests(c, "", &q);
-	if (r < 0 || q.stacks)
-		return r < 0 ? r : traces_of_stacks(c, &q, limit);
-	f = query_span_filter(&q);
-	f.limit = limit;
-	r = store_find_spans(c->a->o.store, &f, &s, &c->d);
-	own = calloc(s.spans.n + 1, sizeof(*own));
-	if (r == 0 && !own)
-		r = -ENOMEM;
-	if (r == 0)
-		r = samples_of_traces(c, &s, own, type);
-	if (r == 0 && !has_samples(own, s.spans.n))
-		r = query_check_type(c->a->o.store, &q, &c->d);
-	if (r == 0)
-		put_traces(&c->json, &q, &s, own, type);
-	return r;
-}
-
-/* ---- what services are asked for ---- */
-
-struct endpoint {
-	u32 service, name; /* string ids in the set */
-	double requests, errors, running;
-	u64 samples;
-	double value;
-	size_t first, n; /* its requests, in the list sorted by endpoint and duration */
-};
-
-struct endpoints {
-	struct query_requests all;
-	vec(struct endpoint) list;
-};
-
-static void endpoints_deinit(struct endpoints *e)
-{
-	query_requests_deinit(&e->all);
-	vec_deinit(&e->list);
-}
-
-/* Adds up the requests of one endpoint, which begin at `first`. Returns where they end. */
-static size_t add_endpoint(struct endpoints *e, size_t first, struct endpoint *ret)
-{
-	const struct span *spans = e->all.set.spans.spans.data;
-	const struct span *of = &spans[e->all.requests.data[first].span];
-	struct endpoint new = {.service = of->service, .name = of->endpoint, .first = first};
-	size_t i = first;
-
-	for (; i < e->all.requests.n; i++) {
-		const struct request *q = &e->all.requests.data[i];
-		const struct span *s = &spans[q->span];
-
-		if (s->service != new.service || s->endpoint != new.name)
-			break;
-		new.requests += q->stands_for;
-		new.errors += s->status == SPAN_ERROR ? q->stands_for : 0;
-		new.running += q->count ? q->stands_for : 0;
-		new.samples += q->count;
-		new.value += (double)q->value * q->stands_for;
-	}
-	/* States do not add up: the mean of the requests that have any. */
-	if (new.running > 0 && store_type_is_state(e->all.type))
-		new.value /= new.running;
-	new.n = i - first;
-	*ret = new;
-	return i;
-}
-
-static int compare_endpoints(const void *a, const void *b)
-{
-	const struct endpoint *x = a, *y = b;
-
-	if (x->value != y->value)
-		return x->value > y->value ? -1 : 1;
-	return x->requests > y->requests ? -1 : x->requests < y->requests;
-}
-
-static void put_endpoint(struct json_writer *w, const struct endpoints *all,
-			 const struct endpoint *e)
-{
-	static const struct {
-		const char *name;
-		double share;
-	} shares[] = {{"p50_ms", 0.5}, {"p95_ms", 0.95}, {"p99_ms", 0.99}, {"max_ms", 1}};
-	const struct spans *s = &all->all.set.spans;
-
-	json_open_object(w, NULL);
-	json_put_text(w, "service", spans_string(s, e->service));
-	json_put_text(w, "endpoint", spans_string(s, e->name));
-	json_put_fixed(w, "requests", e->requests, 0);
-	json_put_fixed(w, "errors", e->errors, 0);
-	json_put_fixed(w, "running", e->running, 0);
-	for (size_t i = 0; i < ARRAY_SIZE(shares); i++)
-		put_ms(w, shares[i].name,
-		       query_requests_percentile(&all->all, e->first, e->n, shares[i].share));
-	json_put_u64(w, "samples", e->samples);
-	json_put_fixed(w, "value", e->value, 0);
-	json_close(w);
-}
-
-static void put_endpoints(struct json_writer *w, const struct query *q, const struct endpoints *e,
-			  u64 limit)
-{
-	json_open_object(w, NULL);
-	json_put_u64(w, "from", q->from_ms);
-	json_put_u64(w, "to", q->to_ms);
-	json_put_text(w, "type", e->all.type);
-	json_open_array(w, "endpoints");
-	for (size_t i = 0; i < e->list.n && i < limit; i++)
-		put_endpoint(w, e, &e->list.data[i]);
-	json_close(w);
-	json_put_bool(w, "damaged", e->all.damaged);
-	json_close(w);
-}
-
-static int endpoints(struct api_call *c)
-{
-	__attribute__((cleanup(endpoints_deinit))) struct endpoints e = {};
-	_cleanup_query_ struct query q = {};
-	struct store_span_filter f;
-	u64 limit = 1000;
-	int r = api_number(c, "limit", 1, 100000, &limit);
-
-	if (r == 0)
-		r = api_query(c, "", &q);
-	if (r == 0)
-		r = api_requests(c, "", &q);
-	f = query_span_filter(&q);
-	if (r == 0)
-		r = query_requests(c->a->o.store, &q, &f, &e.all, &c->d);
 	if (r < 0)
 		return r;
-	query_requests_by_endpoint(&e.all);
-	for (size_t i = 0; i < e.all.requests.n && r == 0;) {
-		struct endpoint one;
-
-		i = add_endpoint(&e, i, &one);
-		/* With a predicate over stacks, list only endpoints that ran such a stack. */
-		if (!q.stacks || one.samples)
-			r = vec_push(&e.list, one);
+	if (is_slowest_first(&l, &q)) {
+		f = query_span_filter(&q);
+		f.limit = l.part.offset + l.part.limit;
+		r = store_find_spans(c->a->o.store, &f, &s, &c->d);
+		if (r == 0)
+			r = list_spans(c, &s, &l);
+	} else {
+		r = list_requests(c, &q, &all, &s, &l);
 	}
-	if (e.list.n)
-		qsort(e.list.data, e.list.n, sizeof(*e.list.data), compare_endpoints);
-	put_endpoints(&c->json, &q, &e, limit);
-	return r;
+	if (r == 0 && !q.stacks && !has_found_samples(&l))
+		r = query_check_type(c->a->o.store, &q, &c->d);
+	if (r < 0)
+		return r;
+	search(&l);
+	if (l.list.n)
+		qsort_r(l.list.data, l.list.n, sizeof(*l.list.data), compare_found, &l);
+	put_traces(&c->json, &q, &l);
+	return 0;
 }
 
 #define R NET_ROLE_READ
 const struct api_route api_trace_routes[] = {
 	{"GET", "/api/v1/traces", R, API_STYLE_JSON, traces},
-	{"GET", "/api/v1/endpoints", R, API_STYLE_JSON, endpoints},
 	{"GET", "/api/v1/traces/{trace_id}", R, API_STYLE_JSON, trace},
 	{},
 };

@@ -341,8 +341,8 @@ static int top(struct api_call *c)
 	_cleanup_profile_ struct profile *p = NULL;
 	struct profile_tree_options o = {};
 	_cleanup_query_ struct query q = {};
-	u64 limit = 100;
-	int r = api_number(c, "limit", 1, 100000, &limit);
+	struct api_list part;
+	int r = api_rows_list(c, &part);
 
 	if (r == 0)
 		r = api_tree_options(c, &o);
@@ -356,7 +356,9 @@ static int top(struct api_call *c)
 	put_head(&c->json, &q, p);
 	json_put_s64(&c->json, "total", t->total);
 	json_put_u64(&c->json, "functions", t->rows.n);
-	r = api_put_rows(c, &q, p, t, limit);
+	api_choose_rows(t, &part);
+	json_put_u64(&c->json, "matching", t->rows.n);
+	r = api_put_rows(c, &q, p, t, &part);
 	json_close(&c->json);
 	return r;
 }

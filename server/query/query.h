@@ -147,6 +147,31 @@ int query_series(struct store *s, const struct query *q, u64 step_ms, const char
 		 size_t n_group_by, struct query_lines *ret, struct diag *reterr_diag);
 void query_lines_deinit(struct query_lines *l);
 
+/* ---- deploys (deploys.c) ---- */
+
+/*
+ * When services changed their version (label service.version), by their samples: a version is new
+ * in the first step in which a service has samples of it after steps with other versions only.
+ * When the version came that a range begins with is not known. A version that comes back after a
+ * tenth of the range is told again: a rollback.
+ */
+struct query_deploy {
+	/* Owned; before: the version with the most samples in the service's step before. */
+	char *service, *version, *before;
+	u64 time_ms; /* start of the step */
+};
+
+struct query_deploys {
+	vec(struct query_deploy) list; /* by time, then service and version */
+	u64 step_ms;		       /* how exact times are */
+	bool damaged;
+};
+
+int query_deploys(struct store *s, const struct query *q, struct query_deploys *ret,
+		  struct diag *reterr_diag);
+void query_deploys_deinit(struct query_deploys *d);
+#define _cleanup_query_deploys_ __attribute__((cleanup(query_deploys_deinit)))
+
 /*
  * A moment, or what the samples of a span in one series have at one time.
  * Times of older samples are rounded (store.h): moments that are rounded to one time are one.

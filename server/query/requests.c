@@ -113,6 +113,7 @@ static int find_requests(struct asking *a)
 		r = load_set(a);
 	if (r == 0)
 		r = note_requests(a, &found);
+	a->out->bits = a->bits;
 	a->out->damaged |= found.damaged;
 	return r;
 }
@@ -278,13 +279,6 @@ void query_requests_by_endpoint(struct query_requests *r)
 	if (r->requests.n)
 		qsort_r(r->requests.data, r->requests.n, sizeof(*r->requests.data),
 			compare_endpoints, r->set.spans.spans.data);
-}
-
-void query_requests_by_duration(struct query_requests *r, size_t n)
-{
-	if (n)
-		qsort_r(r->requests.data, n, sizeof(*r->requests.data), compare_durations,
-			r->set.spans.spans.data);
 }
 
 u64 query_requests_percentile(const struct query_requests *r, size_t first, size_t n, double share)

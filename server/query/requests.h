@@ -31,6 +31,7 @@ struct query_requests {
 	vec(struct request) requests;	    /* sorted by trace and start */
 	vec(struct request_sample) samples; /* sorted by request, then stack */
 	char type[STORE_TYPE_BYTES];	    /* "" if there are no samples */
+	u32 bits; /* 1 / 2^bits of the traces were looked at; 0: all of them */
 	bool damaged;
 };
 
@@ -57,11 +58,10 @@ int query_mark_measured(struct store *s, const struct query *q, struct query_req
 			struct diag *reterr_diag);
 
 /*
- * Sorts the requests by service, endpoint and duration; or the first n, slowest first. Positions in
- * `samples` are invalid afterwards.
+ * Sorts the requests by service, endpoint and duration. Positions in `samples` are invalid
+ * afterwards.
  */
 void query_requests_by_endpoint(struct query_requests *r);
-void query_requests_by_duration(struct query_requests *r, size_t n);
 /* The duration in ns that a share of n requests, sorted by duration, does not exceed. */
 u64 query_requests_percentile(const struct query_requests *r, size_t first, size_t n, double share);
 

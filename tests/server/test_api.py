@@ -140,7 +140,7 @@ def test_document_is_served_and_whole(server):
     # The routes of the server's JSON API are those of the document.
     routed = set()
     for name in ("page", "views", "agents", "source", "assembly", "symbols", "traces", "slow", "cost", "growth", "lanes", "tasks", "policies",
-                 "measurements", "settings", "analysis"):
+                 "measurements", "settings", "analysis", "endpoints", "notes", "moments"):
         with open(f"{TOP}/server/api/{name}.c", encoding="utf-8") as f:
             routed |= set(re.findall(r'\{"GET", "([^"]+)"', f.read())) - {"/", "/ui/{name}"}
     documented = {p for p, m in DOCUMENT["paths"].items() if "get" in m}
@@ -165,7 +165,7 @@ def test_page_and_its_scripts(server):
 
 
 EXAMPLES = {"query": '{env="prod"}', "type": CPU, "also": CPU, "stacks": 'fn="work"', "from": "now-1h", "to": "now", "label": "env",
-            "step": "1000", "group_by": "env", "limit": "2", "column": "60000", "row": "30000", "format": "folded",
+            "step": "1000", "group_by": "env", "limit": "2", "search": "GET", "offset": "1", "column": "60000", "row": "30000", "format": "folded",
             "max_nodes": "100", "max_stacks": "100", "file": "/main.c", "function": "main", "build_id": "00",
             "service": "shop", "endpoint": "GET /buy", "min_ms": "1", "max_ms": "1000", "status": "ok",
             "slow": "90", "by": "function", "middle_from": "10", "middle_to": "60", "warmup": "60", "trace": "0af7651916cd43dd8448eb211c80319c", "span": "b7ad6b7169203331"}
@@ -179,9 +179,11 @@ def test_every_route(filled, path):
     names = [p["name"] for p in parameters]
     needed = {p["name"]: EXAMPLES[p["name"]] for p in parameters if p.get("required") or p["name"] in ("label", "file", "function")}
 
+    orders = [p["schema"]["default"] for p in parameters if p["name"] == "order"]
+
     def value(name):
         name = name.removeprefix("base_")
-        return EXAMPLES.get(name, "true")
+        return orders[0] if name == "order" else EXAMPLES.get(name, "true")
 
     assert check(filled.get(path, **needed), path).status == 200
     for name in names:

@@ -358,6 +358,23 @@ def test_states_of_spans_do_not_add_up(shop):
     assert flame(shop, type=memory, endpoint="GET /tiny") == {"shop;main;cache": 7 * scale}
 
 
+def test_samples_of_a_trace_in_the_order_of_time(server):
+    """Each sample is in the answer once, by thread and time, with its stack from the root to the leaf."""
+    assert export(server, span(trace_of(5), id_of(50), START, 100)).json() == {}
+    stacks = ["a;main", "b;main", "a;main", "c;b;main"]
+    profile(server, "shop", [(trace_of(5), id_of(50), s, 1 + i) for i, s in enumerate(stacks)] + [(trace_of(6), id_of(60), "other;main", 9)])
+    path = "/api/v1/traces/{trace_id}/samples"
+    a = check(server.get(f"/api/v1/traces/{trace_of(5)}/samples", type=CPU), path).json()
+    [thread] = a["threads"]
+    assert (thread["service"], a["left_out"], a["damaged"]) == ("shop", 0, False)
+    names = [";".join(a["frames"][f][0] for f in reversed(a["stacks"][s[3]])) for s in thread["samples"]]
+    assert names == stacks
+    assert [(t - START, v / 1e6, n) for t, v, n, _ in thread["samples"]] == [(i, 1 + i, 1) for i in range(4)]
+    assert check(server.get(f"/api/v1/traces/{trace_of(7)}/samples"), path).json()["threads"] == []
+    for wrong in ("xy", trace_of(5)[:-1], trace_of(5) + "0", "z" * 32):
+        assert check(server.get(f"/api/v1/traces/{wrong}/samples"), path).status == 400
+
+
 def test_slow_and_quick_requests_differ(shop):
     a = get(shop, "/api/v1/diff", endpoint="GET /buy", min_ms=200, base_min_ms=1, base_max_ms=200)
     n = a["nodes"]
