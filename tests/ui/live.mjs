@@ -135,6 +135,8 @@ export class Server {
       return this.json(r, { factors: { currency: "USD", core_hour: 0.04, watts: 3.5, pue: 1.5, grams_per_kwh: 450 } });
     case "/api/v1/health":
       return this.json(r, { status: this.health, evicted_to: 0, spans_evicted_to: 0, events: this.events });
+    case "/api/v1/annotations":
+      return this.json(r, { from, to, annotations: [], deploys: [], step: 1000, damaged: false });
     case "/api/v1/agents":
       return this.json(r, { version: "1", agents: [] });
     case "/api/v1/payload": {

@@ -11,14 +11,14 @@ import type { KeptShown } from "./kept.ts";
 import { asPredicate } from "./predicate.ts";
 import { literal } from "./search.ts";
 import { decodeSpan, encodeSpan } from "./times.ts";
-import { NO_REQUEST, PERCENTILES, SHOWN, STATUSES } from "./traces.ts";
+import { NO_REQUEST, orderOf, PERCENTILES, REQUEST_ORDERS, SHOWN, STATUSES } from "./traces.ts";
 import type { RequestState } from "./traces.ts";
 import type { Range } from "./times.ts";
 
 export const VIEWS = ["flame", "services", "compare", "traces", "tasks", "agents", "files", "growth"] as const;
 export type ViewName = (typeof VIEWS)[number];
 
-export const CHARTS = ["bars", "threads", "heat"] as const;
+export const CHARTS = ["bars", "stack", "threads", "heat"] as const;
 export type ChartBy = (typeof CHARTS)[number];
 
 /** Tables of waits; "": none; threads: in a file, where there is no other place for lanes. */
@@ -72,7 +72,7 @@ export interface LiveState {
   line: number;
   /** Function whose instructions are shown over the picture, null for none. */
   code: CodeOf | null;
-  /** The services view: label whose values are the rows, "" for services; the search for names; the order. */
+  /** The services view: label whose values are the rows, "" for services. There and of endpoints: the search for names; the order. */
   by: string;
   find: string;
   sort: string;
@@ -145,6 +145,8 @@ export function encodeLive(s: LiveState): string {
     q.set("show", s.requests.show);
   if (s.requests.slow !== NO_REQUEST.slow)
     q.set("slow", String(s.requests.slow));
+  if (s.requests.order !== NO_REQUEST.order)
+    q.set("order", s.requests.order);
   if (s.requests.only)
     q.set("only", "1");
   putFilters(q, "", s.filters);
@@ -211,6 +213,7 @@ function takeRequests(q: URLSearchParams): RequestState {
     status: oneOf(q.get("status"), STATUSES), show: oneOf(q.get("show"), SHOWN), trace,
     slow: PERCENTILES.find((p) => String(p) === q.get("slow")) ?? NO_REQUEST.slow,
     span: trace === "" ? "" : id(q.get("span"), 16), only: (trace !== "" || !!q.get("kept")) && q.get("only") === "1",
+    order: orderOf(q.get("order") ?? "", REQUEST_ORDERS, NO_REQUEST.order),
   };
 }
 

@@ -96,6 +96,14 @@ export function barMs(b: Bars, i: number): number {
   return Math.max(b.step / 4, Math.min(b.step, b.until - b.from - i * b.step));
 }
 
+/** The highest rate of any bar, per ms; of a state the highest value. */
+export function peak(b: Bars | null, t: SampleType): number {
+  let most = 0;
+  for (let i = 0; i < (b?.sum.length ?? 0); i++)
+    most = Math.max(most, b!.sum[i]! / (t.adds === "at_moment" ? b!.step : barMs(b!, i)));
+  return most;
+}
+
 /** Sorts types: CPU time first, "samples" last. */
 export function sortTypes(types: string[]): string[] {
   const rank = (type: string): number => {

@@ -20,6 +20,8 @@ export interface SourceFile {
   total: number;
   /** Why there is no text, "" when there is. */
   why: string;
+  /** The file in its repository, by version ("": not known); {line} stands for a line. */
+  links: { version: string; url: string }[];
   /** All lines of the text; without one those that have values. */
   lines: SourceLine[];
   /** Values of no known line. */
@@ -46,7 +48,8 @@ export function readSource(json: unknown): SourceFile {
       lines.push({ line, self: s, total: v, text: null });
   return {
     file: text(o["file"]), type: text(o["type"]), unit: text(o["unit"]), all: number(o["all"]), self: number(o["self"]),
-    total: number(o["total"]), why: text(o["why"]), lines, unknown: { self, total },
+    total: number(o["total"]), why: text(o["why"]), links: array(o["links"] ?? []).map((x) => ({ version: text(object(x)["version"]), url: text(object(x)["url"]) }))
+      .filter((l) => /^https?:\/\//.test(l.url)), lines, unknown: { self, total },
   };
 }
 

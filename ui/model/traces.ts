@@ -12,7 +12,7 @@ export type Status = (typeof STATUSES)[number];
 
 export const PERCENTILES = [90, 95, 98, 99, 99.9];
 
-export const SHOWN = ["list", "picture", "slow"] as const;
+export const SHOWN = ["list", "picture", "slow", "chart"] as const;
 export type Shown = (typeof SHOWN)[number];
 
 /** Which requests, and what of them is shown. */
@@ -30,9 +30,20 @@ export interface RequestState {
   span: string;
   /** The span itself, without those below it. */
   only: boolean;
+  /** The order of the requests: a column, "-" before it: descending. */
+  order: string;
 }
 
-export const NO_REQUEST: RequestState = { endpoint: "", min: 0, max: 0, status: "", show: "list", slow: 95, trace: "", span: "", only: false };
+export const NO_REQUEST: RequestState = { endpoint: "", min: 0, max: 0, status: "", show: "list", slow: 95, trace: "", span: "", only: false, order: "-duration_ms" };
+
+/** What the server sorts by. */
+export const ENDPOINT_ORDERS = ["service", "endpoint", "requests", "error_share", "running", "p50_ms", "p95_ms", "p99_ms", "max_ms", "value"];
+export const REQUEST_ORDERS = ["duration_ms", "endpoint", "service", "status", "start_ms", "value"];
+
+/** An order of these, or the default. */
+export function orderOf(text: string, columns: string[], otherwise: string): string {
+  return columns.includes(text.replace(/^-/, "")) ? text : otherwise;
+}
 
 export interface Endpoint {
   service: string;
@@ -61,6 +72,22 @@ export interface Request {
   value: number;
   /** So many like it are there or were. */
   standsFor: number;
+}
+
+/** How much of a list is there. */
+export interface ListOf {
+  /** Rows before the search, and those that match it. */
+  total: number;
+  matching: number;
+  /** Requests to all endpoints. */
+  requests: number;
+  /** One of so many traces was looked at. */
+  shareOf: number;
+}
+
+export function readListOf(json: unknown): ListOf {
+  const o = object(json);
+  return { total: number(o["total"]), matching: number(o["matching"]), requests: number(o["requests"]), shareOf: number(o["share_of"]) };
 }
 
 /** Of several requests with the same parameters. */
@@ -164,6 +191,12 @@ export function readWaterfall(json: unknown): Waterfall {
   const other = object(o["other"]);
   return { spans, from: spans.length ? from : 0, to: spans.length ? Math.max(to, from + 1e-6) : 1, type: text(o["type"]),
     other: { samples: number(other["samples"]), value: number(other["value"]) }, services: [...new Set(spans.map((s) => s.service))] };
+}
+
+/** The time of the chosen span, or of the trace. */
+export function spanRange(w: Waterfall, id: string): Range {
+  const s = w.spans.find((x) => x.id === id);
+  return s ? { from: s.start, to: s.start + Math.max(s.duration, 1e-3) } : { from: w.from, to: w.to };
 }
 
 /** The span and all below it: samples, value. Spans are those of a waterfall. */

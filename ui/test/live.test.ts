@@ -39,7 +39,7 @@ test("the state and its text", () => {
     group: "host.name", chart: "heat", lane: "db", waits: "lock", idle: true, source: "/a b.c", line: 17, code: { name: "f<int>(a, b)", file: "/x y", buildId: "00ff" },
     by: "host.name", find: "^a|b", sort: "-change", task: "1f3a5c7e", measure: "0a1b2c3d", whole: true, kept: "difference", calls: "skywalking",
     requests: { endpoint: "GET /a/{b}?c=d", min: 5, max: 900, status: "error", show: "slow", slow: 99.9, trace: "0af7651916cd43dd8448eb211c80319c",
-      span: "b7ad6b7169203331", only: true }, filters: [{ label: "host.name", value: "a=b=", not: false }, { label: "k8s.pod/x", value: "", not: true }],
+      span: "b7ad6b7169203331", only: true, order: "value" }, filters: [{ label: "host.name", value: "a=b=", not: false }, { label: "k8s.pod/x", value: "", not: true }],
     base: { ago: 86400, range: { from: 5, to: 9 }, service: "", filters: [{ label: "x", value: "&", not: true }] },
   };
   assert.deepEqual(decodeLive("?" + encodeLive(all)), all);

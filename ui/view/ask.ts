@@ -15,12 +15,18 @@ import { readTimes } from "../model/kept.ts";
 import { parseBody } from "../model/payload.ts";
 import { bars, heatSteps, knownMs, readFirst, readHeat, readLines, readNames, shares, sortTypes } from "../model/series.ts";
 import type { Bars, Heat, Share } from "../model/series.ts";
+import { stacked } from "../model/stack.ts";
+import type { Stack } from "../model/stack.ts";
 import { serviceRows } from "../model/services.ts";
 import { eventTexts, healthText } from "../model/health.ts";
+import { joinSamples, readTraceSamples } from "../model/flamechart.ts";
+import type { TraceSamples } from "../model/flamechart.ts";
+import { marksOf, readMarks } from "../model/marks.ts";
+import type { Mark } from "../model/marks.ts";
 import { readSlow } from "../model/slow.ts";
 import type { Slow } from "../model/slow.ts";
-import { NO_REQUEST, parametersOf, readEndpoints, readRequests, readWaterfall } from "../model/traces.ts";
-import type { Endpoint, Request, Waterfall } from "../model/traces.ts";
+import { ENDPOINT_ORDERS, NO_REQUEST, orderOf, parametersOf, readEndpoints, readListOf, readRequests, readWaterfall } from "../model/traces.ts";
+import type { Endpoint, ListOf, Request, Waterfall } from "../model/traces.ts";
 import { readMeasurements } from "../model/measurements.ts";
 import type { Measurement } from "../model/measurements.ts";
 import { readPolicies } from "../model/policies.ts";
@@ -35,7 +41,7 @@ import type { Losses } from "../model/stats.ts";
 import type { Profile, Quality } from "../model/tree.ts";
 import { readLanes } from "../model/lanes.ts";
 import type { Lanes } from "../model/lanes.ts";
-import { hasWaits, HOLDS_LABEL, sampleType, sumOf, WAIT_LABEL, wholeTime } from "../model/vocab.ts";
+import { hasWaits, HOLDS_LABEL, nanoseconds, sampleType, sumOf, WAIT_LABEL, wholeTime } from "../model/vocab.ts";
 import { objectGroups, objectRows, splitIdle, threadNames, waitRows, withoutIdle } from "../model/waits.ts";
 import type { ObjectLabel } from "../model/waits.ts";
 import { readWakes } from "../model/wakes.ts";
@@ -57,13 +63,13 @@ export interface Lane {
   bars: Bars;
 }
 
-export type Timeline = { by: "lanes"; lanes: Lanes } | { by: "bars"; bars: Bars } | { by: "threads"; lanes: Lane[]; more: number } | { by: "heat"; heat: Heat };
+export type Timeline = { by: "stack"; stack: Stack } | { by: "lanes"; lanes: Lanes } | { by: "bars"; bars: Bars } | { by: "threads"; lanes: Lane[]; more: number } | { by: "heat"; heat: Heat };
 
 export type Part =
   | { of: "flame"; profile: Profile; services: Share[]; timeline: Timeline; waits: Waits | null }
   | { of: "services"; rows: ServiceRow[]; by: string; labels: string[]; quality: Quality }
   | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range }
-  | { of: "traces"; endpoints: Endpoint[]; requests: Request[]; waterfall: Waterfall | null; profile: Profile | null; slow: Slow | null; quality: Quality | null }
+  | { of: "traces"; endpoints: Endpoint[]; list: ListOf | null; order: string; requests: Request[]; waterfall: Waterfall | null; samples: TraceSamples | null; profile: Profile | null; slow: Slow | null; quality: Quality | null }
   | { of: "tasks"; tasks: Task[]; policies: Policy[]; measurements: Measurement[]; task: Task | null; kept: Kept | null; waterfall: Waterfall | null; profile: Profile | null; calls: Analysis | null;
       together: Together | null; ms: number }
   | { of: "growth"; growth: Growth | null; services: Share[] }
@@ -88,6 +94,8 @@ export interface View {
   /** The agents' losses in the range; null: no agent reported any counts. */
   losses: Losses | null;
   part: Part;
+  /** On charts, of the range and the selection; in a comparison of its other side, too. */
+  marks: Mark[];
 }
 
 interface Round {
@@ -130,6 +138,15 @@ async function askLanes(a: Round, s: Selection): Promise<{ timeline: Timeline; d
   return { timeline: { by: "threads", lanes, more: all.lines.length - lanes.length }, damaged: all.damaged };
 }
 
+/** By the label that is the first level of the picture. */
+async function askStack(a: Round, s: Selection): Promise<{ timeline: Timeline; damaged: boolean }> {
+  const step = stepFor(s.range, BARS);
+  const wide = aligned(s.range, step);
+  const by = a.state.group || (a.state.service === "" ? "service.name" : "thread.name");
+  const all = readLines(await a.source.json("series", { ...within(wide), query: s.query, type: a.type, stacks: a.state.stacks, step, group_by: by }, a.signal));
+  return { timeline: { by: "stack", stack: stacked(all, by, wide, a.source.now()) }, damaged: all.damaged };
+}
+
 /** Threads by what they did. The lanes of all threads and states stay, whichever of them is chosen. */
 async function askStates(a: Round): Promise<{ timeline: Timeline; damaged: boolean }> {
   const column = stepFor(a.range, LANE_COLUMNS);
@@ -150,6 +167,8 @@ async function askTimeline(a: Round, s: Selection): Promise<{ timeline: Timeline
                                                   stacks: a.state.stacks }, a.signal);
     return { timeline: { by: "heat", heat: readHeat(json) }, damaged: (json as { damaged?: unknown }).damaged === true };
   }
+  if (a.state.chart === "stack")
+    return askStack(a, s);
   const b = await askBars(a, s);
   return { timeline: { by: "bars", bars: b.bars }, damaged: b.damaged };
 }
@@ -265,10 +284,21 @@ async function askCompare(a: Round): Promise<{ part: Part; damaged: boolean }> {
 }
 
 const REQUESTS = 200;
+const ENDPOINTS = 500;
 /** The most that a task remembers. */
 const ALL_REQUESTS = 1000;
 /** Of more services the quality is not asked for: their names are a part of the address. */
 const QUALITY_SERVICES = 50;
+
+/** The samples of a trace in the order of time: of running and waiting together if both are shown. null: values are no times. */
+async function askTimes(a: Round): Promise<TraceSamples | null> {
+  const ns = nanoseconds(sampleType(a.type).unit);
+  if (ns === 0)
+    return null;
+  const all = await Promise.all((sumOf(a.type) ?? [a.type]).map(async (type) =>
+    readTraceSamples(await a.source.json(`traces/${a.state.requests.trace}/samples`, { type }, a.signal), ns)));
+  return all.reduce(joinSamples);
+}
 
 async function askTraces(a: Round): Promise<{ part: Part; damaged: boolean }> {
   const { source, range, type, signal, state } = a;
@@ -276,11 +306,11 @@ async function askTraces(a: Round): Promise<{ part: Part; damaged: boolean }> {
   const which = { ...within(range), query: selector("", state.filters), type, stacks: state.stacks, ...parametersOf(r, state.service) };
   const ask = async (path: string, more: Parameters = {}): Promise<unknown> => source.json(path, { ...which, ...more }, signal);
   const picture = async (): Promise<Profile> => parseBody(await source.bytes("payload", which, signal));
-  const part = { of: "traces" as const, endpoints: [], requests: [], waterfall: null, profile: null, slow: null, quality: null };
+  const part = { of: "traces" as const, endpoints: [], list: null, order: "", requests: [], waterfall: null, samples: null, profile: null, slow: null, quality: null };
   const damaged = (x: unknown): boolean => (x as { damaged?: unknown }).damaged === true;
   if (r.trace !== "") {
-    const [w, profile] = await Promise.all([source.json(`traces/${r.trace}`, { type }, signal), picture()]);
-    return { part: { ...part, waterfall: readWaterfall(w), profile }, damaged: damaged(w) };
+    const [w, samples, profile] = await Promise.all([source.json(`traces/${r.trace}`, { type }, signal), r.show === "chart" ? askTimes(a) : null, picture()]);
+    return { part: { ...part, waterfall: readWaterfall(w), samples, profile }, damaged: damaged(w) };
   }
   if (r.endpoint !== "" && r.show === "picture")
     return { part: { ...part, profile: await picture() }, damaged: false };
@@ -289,13 +319,15 @@ async function askTraces(a: Round): Promise<{ part: Part; damaged: boolean }> {
     const slow = readSlow(s);
     return { part: { ...part, slow, profile: slow.profile }, damaged: damaged(s) };
   }
-  const [e, t] = await Promise.all([ask("endpoints", { limit: 500 }), ask("traces", { limit: REQUESTS })]);
+  const order = orderOf(state.sort, ENDPOINT_ORDERS, "-value");
+  const [e, t] = await Promise.all([ask("endpoints", { limit: ENDPOINTS, order, search: r.endpoint === "" ? state.find : "" }),
+    ask("traces", { limit: REQUESTS, order: r.order })]);
   const [endpoints, requests] = [readEndpoints(e), readRequests(t)];
   // Of the services in these lists: what is wrong with samples of other processes does not matter here.
   const services = [...new Set([...endpoints, ...requests].map((x) => x.service))];
   const head = services.length === 0 || services.length > QUALITY_SERVICES ? null
     : await source.json("flamegraph", { ...within(range), type, max_nodes: 1, query: selectorOf(services, state.filters) }, signal);
-  return { part: { ...part, endpoints, requests, quality: head === null ? null : readQuality(head) }, damaged: damaged(e) || damaged(t) };
+  return { part: { ...part, endpoints, list: readListOf(e), order, requests, quality: head === null ? null : readQuality(head) }, damaged: damaged(e) || damaged(t) };
 }
 
 /** Answers of a part, and what it is of if that is not the range and the type of the page. */
@@ -392,6 +424,18 @@ async function askAgents(a: Round): Promise<{ part: Part; damaged: boolean }> {
   return { part: { of: "agents", agents: readAgents(agents), events: eventTexts(health) }, damaged: false };
 }
 
+/** Views with charts have marks. */
+async function askMarks(a: Round): Promise<Mark[]> {
+  const { state, source, range, signal } = a;
+  if (state.view !== "flame" && state.view !== "compare")
+    return [];
+  const sides = [{ range, service: state.service, filters: state.filters }, ...state.view === "compare" ? [{ range: baseRange(state.base, range),
+    service: state.base.service ?? state.service, filters: state.base.filters ?? state.filters }] : []];
+  const all = await Promise.all(sides.map(async (s) => marksOf(readMarks(await source.json("annotations", { ...within(s.range), type: a.type,
+    query: selector(s.service, []) }, signal)), s.service, s.filters)));
+  return all.flat();
+}
+
 const ASK: Record<Part["of"], (a: Round) => Promise<Answer>> = { flame: askFlame, services: askTable, compare: askCompare, traces: askTraces, tasks: askTasks, growth: askGrowth, agents: askAgents };
 
 /** The filters of all requests about a type. */
@@ -418,9 +462,10 @@ export async function ask(source: Source, state: LiveState, signal: AbortSignal)
   if (type && !types.includes(type))
     types = [...types, type];
   const view = state.view === "files" ? "flame" : state.view;
-  const [{ part, damaged, own }, agents, health, cost] = await Promise.all([
-    ASK[view]({ types, source, state, range, type, both: whole?.both ?? "", filters: shownFilters(state, type), signal }), source.json("agents", within(range), signal), source.json("health", {}, signal),
+  const round: Round = { types, source, state, range, type, both: whole?.both ?? "", filters: shownFilters(state, type), signal };
+  const [{ part, damaged, own }, marks, agents, health, cost] = await Promise.all([
+    ASK[view](round), askMarks(round), source.json("agents", within(range), signal), source.json("health", {}, signal),
     // Only the factors are needed, so the range is as short as possible.
     sampleType(type).isCpu ? source.json("cost", { from: range.to - 1, to: range.to, limit: 1 }, signal) : null]);
-  return { range: own?.range ?? range, at: source.now(), types, type: own?.type || type, first: source.first, damaged, health: healthText(health, range), factors: cost === null ? null : readFactors(cost), losses: lossesOf(readAgents(agents), state.filters), part };
+  return { range: own?.range ?? range, at: source.now(), types, type: own?.type || type, first: source.first, damaged, health: healthText(health, range), factors: cost === null ? null : readFactors(cost), losses: lossesOf(readAgents(agents), state.filters), part, marks };
 }

@@ -3,9 +3,11 @@
  * Time on both axes: a column is a second (or more), a row is a part of it, so that changes within a
  * second are visible. Dragging, or Shift with the arrow keys, chooses a range.
  */
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { oklch } from "../draw/colour.ts";
 import { heatRange, heatValue, rate } from "../model/series.ts";
 import type { Heat } from "../model/series.ts";
+import { duration } from "../model/text.ts";
 import { clock, rangeText, ticks } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
 import type { SampleType } from "../model/vocab.ts";
@@ -13,13 +15,26 @@ import { usePick } from "./pick.ts";
 
 interface Props {
   heat: Heat;
+  dark: boolean;
   type: SampleType;
   label: string;
   now: number;
   onSelect: (r: Range) => void;
 }
 
-function paint(canvas: HTMLCanvasElement, h: Heat, over: number, picked: [number, number] | null): void {
+const BANDS = 24;
+
+/** From nothing to the most: lightness and hue both change, so that cells near the most still differ. */
+function ramp(dark: boolean): string[] {
+  return Array.from({ length: BANDS }, (_, i) => {
+    const v = i / (BANDS - 1);
+    return oklch(dark ? 0.3 + 0.6 * v : 0.95 - 0.6 * v, 0.05 + 0.13 * Math.sin(Math.PI * (0.15 + 0.7 * v)), dark ? 300 + 150 * v : 95 - 130 * v);
+  });
+}
+
+const band = (v: number, most: number): number => Math.min(BANDS - 1, Math.floor(v / most * BANDS));
+
+function paint(canvas: HTMLCanvasElement, h: Heat, colours: string[], over: number, picked: [number, number] | null): void {
   const ratio = devicePixelRatio || 1;
   const [w, t] = [canvas.clientWidth, canvas.clientHeight];
   canvas.width = Math.round(w * ratio);
@@ -27,7 +42,6 @@ function paint(canvas: HTMLCanvasElement, h: Heat, over: number, picked: [number
   const c = canvas.getContext("2d")!;
   const style = getComputedStyle(canvas);
   c.scale(ratio, ratio);
-  c.fillStyle = style.getPropertyValue("--heat");
   const [cw, ch] = [w / h.columns, t / h.rows];
   const cell = (i: number): void => {
     // The first part of a second is at the top.
@@ -35,7 +49,7 @@ function paint(canvas: HTMLCanvasElement, h: Heat, over: number, picked: [number
   };
   for (let i = 0; i < h.values.length; i++)
     if (h.values[i]! > 0) {
-      c.globalAlpha = 0.12 + 0.88 * h.values[i]! / h.most;
+      c.fillStyle = colours[band(h.values[i]!, h.most)]!;
       cell(i);
     }
   const [a, z] = picked ? [Math.min(...picked), Math.max(...picked)] : [over, over];
@@ -76,7 +90,8 @@ export function HeatMap(p: Props): preact.JSX.Element {
     },
     onPick: (pick) => p.onSelect(heatRange(h, ...pick)),
   });
-  useEffect(() => paint(canvas.current!, h, over, picked));
+  const colours = useMemo(() => ramp(p.dark), [p.dark]);
+  useEffect(() => paint(canvas.current!, h, colours, over, picked));
   const span = picked ? heatRange(h, ...picked) : over >= 0 ? heatRange(h, over, over) : null;
   const fraction = (ms: number): string => `${clock(ms)}.${String(Math.floor(ms % 1000)).padStart(3, "0")}`;
   const said = span && (span.to - span.from < 1000 ? fraction(span.from) : rangeText(span, p.now)) +
@@ -87,6 +102,8 @@ export function HeatMap(p: Props): preact.JSX.Element {
          {...on}>
       <canvas ref={canvas} aria-hidden="true" />
       {size > 0 && <Axis heat={h} width={canvas.current!.clientWidth} height={canvas.current!.clientHeight} />}
+      {h.rows > 1 && <span class="heat-y" aria-hidden="true"><span>0</span><span>within {duration(h.column * 1e6)}</span><span>{duration(h.column * 1e6)}</span></span>}
+      {h.most > 0 && <span class="heat-scale" aria-hidden="true">0 <i style={{ background: `linear-gradient(to right, ${colours.join()})` }} /> {rate(h.most, h.row, p.type)}</span>}
       {said && <output class="left">{said}</output>}
     </div>
   );

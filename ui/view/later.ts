@@ -3,7 +3,9 @@
 export { AgentTable } from "./agents.tsx";
 export { AssemblySheet } from "./assembly.tsx";
 export { Files } from "./files.tsx";
+export { FlameChart } from "./flamechart.tsx";
 export { GrowthView, NoMemory } from "./growth.tsx";
 export { MeasureCard, MeasureDialog } from "./measure.tsx";
+export { Notes } from "./notes.tsx";
 export { SourceCode } from "./sourcecode.tsx";
 export { TaskDialog, Tasks } from "./tasks.tsx";

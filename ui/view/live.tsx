@@ -10,7 +10,7 @@ import { AGOS, baseRange, CHARTS, WAIT_VIEWS, without, decodeLive, encodeLive, r
 import type { Base, LiveState, ViewName } from "../model/address.ts";
 import { canGrow } from "../model/growth.ts";
 import { showable } from "../model/payload.ts";
-import { knownMs } from "../model/series.ts";
+import { knownMs, peak } from "../model/series.ts";
 import { decodeState, encodeState } from "../model/state.ts";
 import { clock, lastText, LASTS, localInput, moved, rangeText, wider } from "../model/times.ts";
 import type { Range } from "../model/times.ts";
@@ -33,7 +33,7 @@ import type * as Later from "./later.ts";
 import { address, enter, leave, replace } from "./location.ts";
 import { typeOf, usePoll } from "./poll.ts";
 import type { Poll, Problem } from "./poll.ts";
-import { NO_REQUEST, parametersOf } from "../model/traces.ts";
+import { NO_REQUEST, parametersOf, spanRange } from "../model/traces.ts";
 import type { Endpoint } from "../model/traces.ts";
 import { readMeasurement } from "../model/measurements.ts";
 import type { FunctionOf } from "../model/measurements.ts";
@@ -56,10 +56,12 @@ const later = (): Promise<typeof Later> => import("./later.ts");
 const AgentTable = late(later, (m) => m.AgentTable);
 const AssemblySheet = late(later, (m) => m.AssemblySheet);
 const Files = late(later, (m) => m.Files);
+const FlameChart = late(later, (m) => m.FlameChart);
 const GrowthView = late(later, (m) => m.GrowthView);
 const NoMemory = late(later, (m) => m.NoMemory);
 const MeasureCard = late(later, (m) => m.MeasureCard);
 const MeasureDialog = late(later, (m) => m.MeasureDialog);
+const Notes = late(later, (m) => m.Notes);
 const SourceCode = late(later, (m) => m.SourceCode);
 const TaskDialog = late(later, (m) => m.TaskDialog);
 const Tasks = late(later, (m) => m.Tasks);
@@ -70,7 +72,7 @@ const KEYS: Keys = [
   [["v"], "choose a service"],
   [["y"], "copy a link to this view and time range"],
   [["m"], "filter and group by label"],
-  [["g"], "total, threads, sub-second"],
+  [["g"], "total, stacked, threads, sub-second"],
   [["o", "a"], "source lines of the frame's file, instructions of its function"],
   [["[", "]"], "earlier, later"],
   [["-"], "zoom out to twice the time range"],
@@ -236,7 +238,7 @@ interface Common {
 
 /** Another view. The opened trace of one is not that of another. */
 function toView(s: LiveState, view: ViewName): Partial<LiveState> {
-  return view === s.view ? { view } : view === "tasks" || s.view === "tasks" ? { view, requests: NO_REQUEST } : { view };
+  return view === s.view ? { view } : { view, find: "", sort: "", ...view === "tasks" || s.view === "tasks" ? { requests: NO_REQUEST } : {} };
 }
 
 /** Returns the names of functions in a picture, each once, for completion. */
@@ -287,7 +289,7 @@ function ExportOf(p: Common & { view: View }): preact.JSX.Element | null {
     both: { parameters: { ...all, diff: "1", base_from: base.from, base_to: base.to, base_query: base.query } } }} />;
 }
 
-function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preact.JSX.Element {
+function TimeTools(p: Common & { absolute: Range; onCustom: () => void; onNotes: () => void }): preact.JSX.Element {
   const { state, change, view, now, absolute } = p;
   const setRange = (range: Range): void => change({ range });
   const spanText = state.range ? rangeText(state.range, now) : `last ${lastText(state.last)}`;
@@ -296,6 +298,7 @@ function TimeTools(p: Common & { absolute: Range; onCustom: () => void }): preac
     {view && <Types types={state.view === "growth" ? view.types.filter(canGrow) : view.types} type={view.type} onType={(type) => change({ type })} />}
     {view && <ExportOf {...p} view={view} />}
     <LinkButton state={state} range={absolute} />
+    <button class="text" title="Saved views and annotations" onClick={p.onNotes}>Saved</button>
     <button class="icon" aria-label="Earlier" title="Earlier ([)" onClick={() => setRange(moved(absolute, -0.5, now))}>‹</button>
     <select class="range" aria-label="Time" title={spanText} value={state.range ? "range" : state.last}
             onChange={(e) => {
@@ -442,7 +445,9 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
       : <ServiceTable rows={part.rows} type={p.type} ms={knownMs(view!.range, view!.first)} state={state} change={change}
                       by={part.by} labels={part.labels} factors={view!.factors} quality={part.quality} losses={view!.losses} />;
   case "traces":
-    return <Traces part={part} onProfile={p.onTask} losses={view!.losses} state={state} change={change} type={p.type} factors={view!.factors} ms={knownMs(view!.range, view!.first)}
+    return <Traces part={part} chart={part.waterfall && <FlameChart samples={part.samples} range={spanRange(part.waterfall, state.requests.span)} dark={isDark()}
+                                                               onSource={(source, line) => change({ source, line, code: null })} />}
+                   onProfile={p.onTask} losses={view!.losses} state={state} change={change} type={p.type} factors={view!.factors} ms={knownMs(view!.range, view!.first)}
                    picture={part.profile && <Picture {...p} title={requestTitle(state, p.title)} profile={part.profile} known={part.waterfall ?? view!.range} />} />;
   case "tasks":
     return <Tasks part={part} state={state} change={change} type={p.type} now={p.now} dark={isDark()} onNew={() => p.onTask(null)}
@@ -508,7 +513,8 @@ function Charts(p: Common): preact.JSX.Element | null {
     const lanes = time?.by === "lanes" ? time.lanes.lanes : [];
     return <>
       <Timeline data={time} by={state.chart} range={range} type={type} now={now}
-                onSelect={setRange} onBy={(chart) => change({ chart })} label={label} noWaits={view !== null && !wholeTime(view.types)}
+                onSelect={setRange} onBy={(chart) => change({ chart })} label={label} marks={view?.marks ?? []} noWaits={view !== null && !wholeTime(view.types)}
+                onLabel={(label, value) => change(label === "service.name" ? { service: value } : { filters: [...without(state.filters, label), { label, value, not: false }] })}
                 lanes={{ idle: state.idle, dark: isDark(), wait: waitOf(state.filters), find: state.lane, onFind: (lane) => change({ lane }),
                   isChosen: (l) => isLane(state, l), onLane: (l, r) => change({ ...r ? { range: r } : {}, ...chooseLane(state, l, lanes, r !== null) }) }} />
       {part?.of === "flame" && <OfWaits {...p} part={part} />}
@@ -517,10 +523,11 @@ function Charts(p: Common): preact.JSX.Element | null {
   if (state.view !== "compare")
     return null;
   const both = part?.of === "compare" ? part : null;
+  const most = both ? Math.max(peak(both.before, type), peak(both.after, type)) : 0;
   return <div class="two-charts">
-    <Chart name="before" bars={both?.before ?? null} range={both?.base ?? baseRange(state.base, range)} type={type} now={now}
+    <Chart name="before" marks={view?.marks ?? []} most={most} bars={both?.before ?? null} range={both?.base ?? baseRange(state.base, range)} type={type} now={now}
            onSelect={(r) => change({ base: { ...state.base, range: r } })} label={`Before: ${title}, ${type.label} by time`} />
-    <Chart name="after" bars={both?.after ?? null} range={range} type={type} now={now} onSelect={setRange} label={`After: ${label}`} />
+    <Chart name="after" marks={view?.marks ?? []} most={most} bars={both?.after ?? null} range={range} type={type} now={now} onSelect={setRange} label={`After: ${label}`} />
   </div>;
 }
 
@@ -550,6 +557,7 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
   const { view, problem } = poll;
   const [custom, setCustom] = useState<"range" | "base" | null>(null);
   const [all, setAll] = useState(false);
+  const [noting, setNoting] = useState(false);
   const [filtering, setFiltering] = useState(false);
   const [dropped, setDropped] = useState<File[]>([]);
   const now = source.now();
@@ -620,7 +628,7 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
       <div class="live-bar">
         <div class="bar-row">
           <Tabs view={state.view} onView={(v) => change(toView(state, v))} />
-          {!files && state.view !== "tasks" && <TimeTools {...common} absolute={absolute} onCustom={() => setCustom("range")} />}
+          {!files && state.view !== "tasks" && <TimeTools {...common} absolute={absolute} onCustom={() => setCustom("range")} onNotes={() => setNoting(true)} />}
         </div>
         {pictured && <OfWhat {...common} all={all} onAll={setAll} filtering={filtering} onFiltering={setFiltering} />}
         {state.view === "compare" && <BaseTools {...common} onCustom={() => setCustom("base")} />}
@@ -654,6 +662,7 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
       {state.measure !== "" && !problem && <MeasureCard key={state.measure} source={source} id={state.measure} onClose={() => change({ measure: "" })}
         onTrace={(c) => change({ ...toView(state, "traces"), measure: "", filters: [], stacks: "", requests: { ...NO_REQUEST, trace: c.trace },
           range: { from: Math.floor(c.end - c.ns / 1e6) - AROUND_MS, to: Math.ceil(c.end) + AROUND_MS } })} />}
+      {noting && <Notes source={source} range={absolute} service={state.service} address={`?${encodeLive(state)}${address().hash}`} onChanged={poll.again} onClose={() => setNoting(false)} />}
       {custom && <Custom range={custom === "base" ? baseRange(state.base, range) : absolute} onClose={() => setCustom(null)}
                          onRange={(r) => change(custom === "base" ? { base: { ...state.base, range: r } } : { range: r })} />}
     </div>

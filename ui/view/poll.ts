@@ -72,7 +72,7 @@ export function usePoll(source: Source, state: LiveState): Poll {
   const [ended, setEnded] = useState("");
   const since = useRef(0);
   // A sheet over the picture sends its own requests.
-  const key = JSON.stringify({ ...state, source: "", line: 0, code: null, measure: "", find: "", sort: "" });
+  const key = JSON.stringify({ ...state, source: "", line: 0, code: null, measure: "", ...state.view === "traces" ? {} : { find: "", sort: "" } });
   const round = `${nth} ${key}`;
   const idle = state.view === "files";
   useEffect(() => {

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A source file with the values of its lines: a sheet over the picture. */
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { showable } from "../model/payload.ts";
 import { lookedAt, readSource } from "../model/source.ts";
 import type { SourceFile } from "../model/source.ts";
+import { colour, languageOf } from "../model/syntax.ts";
 import { percent, value } from "../model/text.ts";
 import type { Parameters, Source } from "./source.ts";
+
+/** Of more lines, colours would take the browser seconds. */
+const MOST_COLOURED = 20000;
 
 interface Props {
   source: Source;
@@ -24,6 +28,7 @@ function Lines(p: { s: SourceFile; line: number }): preact.JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   const hot = lookedAt(s, p.line);
   useLayoutEffect(() => box.current?.querySelector("tr.hot")?.scrollIntoView({ block: "center" }), [s]);
+  const pieces = useMemo(() => colour(s.lines.map((l) => l.text), s.lines.length > MOST_COLOURED ? null : languageOf(s.file)), [s]);
   const share = (v: number): string => (v > 0 ? percent(v / (s.all || 1)) : "");
   return (
     <div class="table-scroll" ref={box} tabIndex={0}>
@@ -35,7 +40,7 @@ function Lines(p: { s: SourceFile; line: number }): preact.JSX.Element {
             <td class="num c-share" title={l.total > 0 ? value(l.total, s.unit, s.type) : undefined}>
               {l.total > 0 && <b class="bar" style={{ width: `${100 * l.total / (s.all || 1)}%` }} aria-hidden="true" />}{share(l.total)}</td>
             <td class="num soft">{l.line}</td>
-            <td class="text-of">{l.text === null ? <i class="soft">the file has no such line now</i> : showable(l.text)}</td></tr>)}
+            <td class="text-of">{l.text === null ? <i class="soft">the file has no such line now</i> : pieces[i]!.map(([kind, text]) => kind ? <span class={`s-${kind}`}>{showable(text)}</span> : showable(text))}</td></tr>)}
         </tbody>
       </table>
     </div>
@@ -79,6 +84,8 @@ export function SourceCode(p: Props): preact.JSX.Element {
     <p>{percent(s.total / (s.all || 1))} of the total runs through this file, {percent(s.self / (s.all || 1))} in the file itself.
       {s.unknown.total > 0 && ` For ${percent(s.unknown.total / (s.all || 1))} the line is unknown.`} {s.why}</p>
     {p.quality}
+    {s.links.length > 0 && <p>In the repository: {s.links.map((l) => <> <a key={l.url} href={l.url.replaceAll("{line}", String(s.lines[lookedAt(s, p.line)]?.line ?? 1))}
+      target="_blank" rel="noopener noreferrer">{l.version ? `version ${showable(l.version)}` : "open"}</a></>)}</p>}
     {s.lines.length > 0 ? <Lines s={s} line={p.line} /> : <p>No samples with line information in this file.</p>}
   </>}</Sheet>;
 }

@@ -20,6 +20,7 @@ import { QualityOf } from "./bar.tsx";
 import { opens } from "./opens.ts";
 import { Money } from "./servicetable.tsx";
 import { SlowTable } from "./slow.tsx";
+import { Head, Search } from "./sort.tsx";
 import { WaterfallView } from "./waterfall.tsx";
 
 type TracesPart = Extract<Part, { of: "traces" }>;
@@ -35,12 +36,14 @@ interface Props {
   ms: number;
   /** The picture, if one is chosen. */
   picture: preact.JSX.Element | null;
+  /** Of an opened request: what it ran in the order of time. */
+  chart: preact.JSX.Element | null;
   /** Offers to profile the slow requests to an endpoint. */
   onProfile: (e: Endpoint) => void;
 }
 
 const ms = (v: number): string => duration(1e6 * v);
-const SHOW_WORD: Record<Shown, string> = { list: "Requests", picture: "Flame graph", slow: "Why slow?" };
+const SHOW_WORD: Record<Shown, string> = { list: "Requests", picture: "Flame graph", slow: "Why slow?", chart: "In order of time" };
 const STATUS_WORD: Record<Status, string> = { "": "any status", ok: "ok", error: "failed", unset: "unset" };
 
 /** An input of milliseconds, whose value counts when it loses the focus or is confirmed. */
@@ -86,17 +89,19 @@ function Bar(p: Props & { set: (r: Partial<RequestState>) => void }): preact.JSX
 }
 
 function Endpoints(p: Props & { onEndpoint: (e: Endpoint, show: Shown) => void }): preact.JSX.Element {
-  const [text, setText] = useState("");
-  const find = text.toLowerCase();
-  const rows = p.part.endpoints.filter((e) => `${e.service} ${e.name}`.toLowerCase().includes(find));
+  const { part: { endpoints: rows, list, order: sort }, change } = p;
   const running = p.state.stacks !== "";
+  const head = { sort, onSort: (s: string) => change({ sort: s }) };
   return <section aria-label="Endpoints">
     <div class="filter"><h2>Endpoints</h2>
-      {p.part.endpoints.length > 8 && <input type="search" placeholder="Filter endpoints" aria-label="Filter endpoints" value={text}
-        onInput={(e) => setText(e.currentTarget.value)} />}<span class="n">{count(rows.length)}</span></div>
+      {(p.state.find !== "" || list!.total > 8) && <Search label="Search endpoints" value={p.state.find} onText={(find) => change({ find })} />}
+      <span class="n">{ofAll(rows.length, list!.matching, list!.total)}</span>
+      {list!.shareOf > 1 && <span class="soft">Estimated from one in {count(list!.shareOf)} traces: rare endpoints may be missing</span>}</div>
     <div class="table-scroll"><table>
-      <thead><tr><th class="c-name">Endpoint</th><th>Service</th><th class="num">Requests</th>{running && <th class="num" title="Requests that run the chosen function">Running it</th>}<th class="num">Failed</th>
-        <th class="num">Median</th><th class="num">p95</th><th class="num">p99</th><th class="num">Slowest</th><th class="num">{showable(p.type.label)}</th>
+      <thead><tr><Head {...head} of="endpoint" text class="c-name">Endpoint</Head><Head {...head} of="service" text>Service</Head><Head {...head} of="requests">Requests</Head>
+        {running && <Head {...head} of="running" title="Requests that run the chosen function">Running it</Head>}<Head {...head} of="error_share">Failed</Head>
+        <Head {...head} of="p50_ms">Median</Head><Head {...head} of="p95_ms">p95</Head><Head {...head} of="p99_ms">p99</Head><Head {...head} of="max_ms">Slowest</Head>
+        <Head {...head} of="value">{showable(p.type.label)}</Head>
         {p.factors && <th class="num" title="Cost of a month at this rate">Cost/month</th>}<th /></tr></thead>
       <tbody>{rows.map((e) => <tr key={`${e.service}\n${e.name}`}>
         <td class="c-name"><button class="pick" title="Requests to this endpoint, slowest first" onClick={() => p.onEndpoint(e, "list")}>{showable(e.name)}</button></td>
@@ -108,17 +113,25 @@ function Endpoints(p: Props & { onEndpoint: (e: Endpoint, show: Shown) => void }
         <td><button class="text" onClick={() => p.onEndpoint(e, "slow")}>Why slow?</button>{" "}
           <button class="text" title="Add a task that keeps the slow requests with all their samples" onClick={() => p.onProfile(e)}>Profile slow requests</button></td></tr>)}</tbody>
     </table></div>
+    {rows.length === 0 && <p class="empty">No endpoint has this text.</p>}
   </section>;
 }
 
-function Requests(p: Props & { onTrace: (r: Request) => void }): preact.JSX.Element {
-  const { requests } = p.part;
+/** "500 of 1,449". */
+const ofAll = (n: number, matching: number, total: number): string =>
+  `${count(n)}${n < matching ? ` of ${count(matching)}` : ""}${matching < total ? `${n < matching ? " that match," : ""} of ${count(total)}` : ""}`;
+
+function Requests(p: Props & { onTrace: (r: Request) => void; onOrder: (order: string) => void }): preact.JSX.Element {
+  const { part: { requests, list }, state: { requests: { order: sort } } } = p;
+  const head = { sort, onSort: p.onOrder };
   const most = requests.reduce((m, r) => Math.max(m, r.duration), 0) || 1;
   return <section aria-label="Requests">
-    <div class="filter"><h2>{requests.length >= 200 ? "The 200 slowest requests" : "Requests, slowest first"}</h2><span class="n">{count(requests.length)}</span></div>
+    <div class="filter"><h2>{sort !== "-duration_ms" ? "Requests" : requests.length >= 200 ? "The 200 slowest requests" : "Requests, slowest first"}</h2>
+      <span class="n">{count(requests.length)}{list!.requests > requests.length && ` of ${count(list!.requests)}`}</span></div>
     <div class="table-scroll"><table>
-      <thead><tr><th class="num">Took</th><th class="c-share" /><th class="c-name">Endpoint</th><th>Service</th><th>Status</th><th>Started</th>
-        <th class="num">{showable(p.type.label)} (whole trace)</th></tr></thead>
+      <thead><tr><Head {...head} of="duration_ms">Took</Head><th class="c-share" /><Head {...head} of="endpoint" text class="c-name">Endpoint</Head>
+        <Head {...head} of="service" text>Service</Head><Head {...head} of="status" text>Status</Head><Head {...head} of="start_ms" text>Started</Head>
+        <Head {...head} of="value">{showable(p.type.label)} (whole trace)</Head></tr></thead>
       <tbody>{requests.map((r) => <tr key={`${r.trace} ${r.start} ${r.service} ${r.endpoint}`} {...opens(() => p.onTrace(r))}>
         <td class="num"><button class="pick" title="Show the trace of this request">{ms(r.duration)}</button></td>
         <td class="c-share"><b class="bar" style={{ width: `${100 * r.duration / most}%` }} aria-hidden="true" /></td>
@@ -137,7 +150,10 @@ export function Traces(p: Props): preact.JSX.Element {
   const set = (x: Partial<RequestState>): void => change({ requests: { ...r, ...x } });
   const bar = <Bar {...p} set={set} />;
   if (part.waterfall)
-    return <div class="traces-page">{bar}<WaterfallView w={part.waterfall} state={r} type={p.type} onChange={set} />{p.picture}</div>;
+    return <div class="traces-page">{bar}<WaterfallView w={part.waterfall} state={r} type={p.type} onChange={set} />
+      <nav class="tabs trace-tabs" aria-label="Of this trace">{(["picture", "chart"] as const).map((s) => <button key={s} aria-current={(r.show === "chart") === (s === "chart") ? "page" : undefined}
+        onClick={() => set({ show: s })}>{SHOW_WORD[s]}</button>)}</nav>
+      {r.show === "chart" ? p.chart : p.picture}</div>;
   if (part.slow)
     return <div class="traces-page">{bar}<SlowTable slow={part.slow} onSource={(source, line) => change({ source, line, code: null })} onFunction={(name) => {
       location.hash = new URLSearchParams({ q: `^${name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")}$` }).toString();
@@ -145,7 +161,7 @@ export function Traces(p: Props): preact.JSX.Element {
     }} />{p.picture}</div>;
   if (part.profile)
     return <div class="traces-page">{bar}{p.picture}</div>;
-  if (part.endpoints.length === 0 && part.requests.length === 0 && r.endpoint === "" && !r.min && !r.max && r.status === "" && state.stacks === "")
+  if (part.list!.total === 0 && part.requests.length === 0 && r.endpoint === "" && !r.min && !r.max && r.status === "" && state.stacks === "")
     return <div class="traces-page">{bar}<div class="nothing"><h2>No requests in this time range</h2>
       <p>Requests come from services that send OpenTelemetry traces (<code>OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318</code>)
         or Zipkin traces. To link samples to requests, a service publishes its trace context: see <code>man culprit-up</code>.</p></div></div>;
@@ -153,7 +169,7 @@ export function Traces(p: Props): preact.JSX.Element {
     {bar}
     {part.quality && <QualityOf quality={part.quality} losses={p.losses} what="Samples of these services, in the listed requests and outside them" />}
     {r.endpoint === "" && <Endpoints {...p} onEndpoint={(e, show) => change({ service: e.service, requests: { ...NO_REQUEST, endpoint: e.name, show } })} />}
-    {part.requests.length > 0 ? <Requests {...p} onTrace={(t) => set({ trace: t.trace, span: "", only: false })} />
+    {part.requests.length > 0 ? <Requests {...p} onOrder={(order) => set({ order })} onTrace={(t) => set({ trace: t.trace, span: "", only: false })} />
       : <div class="nothing"><h2>No requests match in this time range</h2>
         <p><button class="text" onClick={() => change({ service: "", stacks: "", requests: NO_REQUEST })}>All requests</button></p></div>}
   </div>;
