@@ -95,8 +95,9 @@ static void show_agent(struct up *u, struct agent *agent)
 
 static void print_url(const struct up *u)
 {
-	printf("culprit shows this machine at http%s://%s:%u/\n", u->serving.cert ? "s" : "",
-	       "127.0.0.1", u->port);
+	printf("culprit shows this machine at http%s://%s:%u/\n"
+	       "Open this address: the first page says what is wrong now, and links to the line.\n",
+	       u->serving.cert ? "s" : "", "127.0.0.1", u->port);
 	fflush(stdout);
 }
 

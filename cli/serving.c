@@ -73,6 +73,9 @@ const struct option serving_access_options[] = {
 	OPTION_STRING("source-links", 0, "PREFIX=URL...", A, source_links,
 		      "link source files below a prefix to a repository; the URLs, separated by "
 		      "spaces, have {path}, {version} (label service.version), {line}"),
+	OPTION_STRING("trace-links", 0, "NAME=URL...", A, trace_links,
+		      "link each trace to other tools, separated by spaces: "
+		      "\"Jaeger=https://jaeger.example/trace/{trace}\"; {span}: the chosen span"),
 	OPTION_FLAG("allow-clear-text", 0, A, clear_text,
 		    "take tokens without TLS from other machines, as behind a proxy"),
 	OPTION_U64("max-request", 0, "MIB", A, max_request_mib, 1, 1024,
@@ -154,6 +157,12 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 				      .grams = a->grams};
 	ret->source_roots = a->source_roots;
 	ret->source_links = a->source_links;
+	ret->trace_links = a->trace_links;
+	if (a->trace_links && !api_are_trace_links(a->trace_links))
+		return cli_error(2,
+				 "%s: --trace-links: each link is NAME=URL, by http or https, and "
+				 "has {trace} in its URL",
+				 command);
 	ret->max_body = a->max_request_mib << 20;
 	ret->request_bytes = (a->request_mib ? a->request_mib : 512) << 20;
 	ret->query_timeout_s = a->query_timeout_s ? a->query_timeout_s : 30;

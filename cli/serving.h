@@ -10,7 +10,7 @@ struct serving_arguments {
 	const char *data_dir, *store, *listen, *otlp_grpc, *otlp_grpc_old, *otlp_http, *skywalking;
 	const char *cert, *key, *ca, *tokens, *access_log;
 	const char *symbols_dir, *debuginfod_urls, *currency, *audit_log;
-	const char *source_roots, *source_links;
+	const char *source_roots, *source_links, *trace_links;
 	bool clear_text;
 	double core_hour, watts, pue, grams; /* see SERVING_DEFAULTS */
 	u64 max_size_mib, max_age_h, max_ahead_min, spans_mib, symbols_mib, max_request_mib,

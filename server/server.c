@@ -390,6 +390,7 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	struct api_options a = {.cost = o->cost,
 				.source_roots = o->source_roots,
 				.source_links = o->source_links,
+				.trace_links = o->trace_links,
 				.audit_log = o->audit_log,
 				.metrics = put_metrics,
 				.events = put_events,

@@ -50,7 +50,7 @@ struct server_options {
 	struct symstore_options symbols;
 	/* See api_options. */
 	struct api_cost cost;
-	const char *source_roots, *source_links, *audit_log;
+	const char *source_roots, *source_links, *trace_links, *audit_log;
 	void (*metrics)(void *userdata, struct str *out);
 	int (*find_mapped)(void *userdata, const char *path, api_mapped_fn *fn, void *arg);
 	void *userdata;

@@ -49,6 +49,7 @@ struct analyze_group {
 	u64 sampled;	    /* requests of the cohort that have samples */
 	double weight;	    /* requests for which those of the cohort stand */
 	u64 from_ns, to_ns; /* durations, inclusive */
+	double mean_ns;	    /* duration */
 	double value;	    /* mean over requests, of all samples */
 };
 

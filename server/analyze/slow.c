@@ -338,6 +338,8 @@ static void add_totals(struct slow *s, size_t n)
 			g->from_ns = q->duration_ns;
 		g->to_ns = MAX(g->to_ns, q->duration_ns);
 		g->weight += q->weight;
+		/* The running mean. */
+		g->mean_ns += ((double)q->duration_ns - g->mean_ns) * q->weight / g->weight;
 	}
 	for (size_t i = 0; i < s->n_samples; i++) {
 		const struct analyze_request *q = &s->requests[s->samples[i].request];

@@ -191,7 +191,8 @@ static const struct api_route *const tables[] = {
 	api_trace_routes,	api_slow_routes,	   api_lane_routes,    api_cost_routes,
 	api_pyroscope_routes,	api_settings_routes,	   api_task_routes,    api_policy_routes,
 	api_measurement_routes, api_agent_settings_routes, api_control_routes, api_analysis_routes,
-	api_growth_routes,	api_endpoint_routes,	   api_note_routes,    api_moment_routes};
+	api_growth_routes,	api_endpoint_routes,	   api_note_routes,    api_moment_routes,
+	api_overview_routes};
 
 static bool path_is(const char *route, const char *path)
 {

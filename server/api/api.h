@@ -42,6 +42,12 @@ int api_find_mapped(const char *path, api_mapped_fn *fn, void *arg);
  */
 bool api_shows_folder(const char *path);
 
+/*
+ * Whether these are links from a trace to other tools: NAME=URL, separated by spaces, each by http
+ * or https and with {trace} where the trace's id goes; {span}: that of the chosen span.
+ */
+bool api_are_trace_links(const char *list);
+
 struct api_options {
 	struct store *store; /* borrowed, like ingest */
 	struct ingest *ingest;
@@ -56,6 +62,7 @@ struct api_options {
 	const char *notes;	  /* borrowed: path of a file; NULL: nothing of notes.c is kept */
 	const char *source_links; /* borrowed: see links.c; or NULL */
 	const char *source_roots; /* borrowed: see api_open_public(); or NULL */
+	const char *trace_links;  /* borrowed: see api_are_trace_links(); or NULL */
 	/* Appends the agent's metrics under `culprit up`; or NULL. */
 	void (*metrics)(void *userdata, struct str *out);
 	/* Appends what happened to this server to an open array (server/events.h); or NULL. */

@@ -79,6 +79,7 @@ static void put_group(struct json_writer *w, const char *name, const struct anal
 	json_put_fixed(w, "stand_for", g->weight, 0);
 	json_put_fixed(w, "from_ms", (double)g->from_ns / 1e6, 6);
 	json_put_fixed(w, "to_ms", (double)g->to_ns / 1e6, 6);
+	json_put_fixed(w, "mean_ms", g->mean_ns / 1e6, 6);
 	json_put_fixed(w, "value", g->value, 1);
 	json_close(w);
 }

@@ -22,3 +22,17 @@ void api_comparison_deinit(struct api_comparison *s);
 int api_comparison_tree(struct api_call *c, struct api_comparison *s);
 /* Puts the members slow, middle and rows, `limit` of these at most, and those of the tree. */
 void api_comparison_put(struct json_writer *w, const struct api_comparison *s, u64 limit);
+
+/* Slow requests to one endpoint beside typical ones (slow.c). */
+struct api_slow {
+	struct query q; /* owned, as the next: the caller's, of one endpoint */
+	struct query_requests all;
+	struct api_comparison of; /* its requests: the measured ones */
+	size_t left_out;	  /* requests of which nothing is known */
+	u32 *ids;		  /* owned; stacks by sample */
+	const char *note;	  /* why there is no result, in the call's diag; or NULL */
+};
+void api_slow_deinit(struct api_slow *s);
+#define _cleanup_slow_ __attribute__((cleanup(api_slow_deinit)))
+/* Compares the requests of s->q; sets the other members. No tree is made. */
+int api_slow_compare(struct api_call *c, const struct analyze_shares *shares, struct api_slow *s);

@@ -41,9 +41,22 @@ static void growth_deinit(struct growth *g)
 	free(g->values);
 }
 
+/* Ends the range now, because not all of the present second has arrived. 0: a default step. */
+static u64 fit_step(struct growth *g, u64 step)
+{
+	u64 range, now = clock_epoch_ms();
+
+	g->q.to_ms = MAX(MIN(g->q.to_ms, now + 1), g->q.from_ms + 1);
+	range = g->q.to_ms - g->q.from_ms;
+	if (!step)
+		step = MAX(range / DEFAULT_BUCKETS, 1000ULL);
+	step = MAX(step, (range + QUERY_GROWTH_BUCKETS - 1) / QUERY_GROWTH_BUCKETS);
+	return MIN(step, range);
+}
+
 static int read_parameters(struct api_call *c, struct growth *g, u64 *ret_step_ms)
 {
-	u64 step = 0, range, now = clock_epoch_ms();
+	u64 step = 0;
 	int r = api_query(c, "", &g->q);
 
 	g->limit = DEFAULT_ROWS;
@@ -54,16 +67,9 @@ static int read_parameters(struct api_call *c, struct growth *g, u64 *ret_step_m
 		r = api_number(c, "warmup", 0, 86400, &g->warmup_s);
 	if (r == 0)
 		r = api_number(c, "step", 1, 1ULL << 40, &step);
-	if (r < 0)
-		return r;
-	/* Not all of the present second has arrived. */
-	g->q.to_ms = MAX(MIN(g->q.to_ms, now + 1), g->q.from_ms + 1);
-	range = g->q.to_ms - g->q.from_ms;
-	if (!step)
-		step = MAX(range / DEFAULT_BUCKETS, 1000ULL);
-	step = MAX(step, (range + QUERY_GROWTH_BUCKETS - 1) / QUERY_GROWTH_BUCKETS);
-	*ret_step_ms = MIN(step, range);
-	return 0;
+	if (r == 0)
+		*ret_step_ms = fit_step(g, step);
+	return r;
 }
 
 /*
@@ -113,7 +119,7 @@ static int analyze(struct growth *g)
 	of.instances = g->instances = calloc(d->instances.n + 1, sizeof(*g->instances));
 	of.cells = g->cells = calloc(d->cells.n + 1, sizeof(*g->cells));
 	of.samples = g->samples = calloc(d->sites.n + 1, sizeof(*g->samples));
-	g->whole = calloc(d->instances.n + 1, d->n_buckets);
+	g->whole = calloc(d->instances.n + 1, MAX(d->n_buckets, 1u));
 	g->values = calloc(d->n_buckets, sizeof(*g->values));
 	if (!of.instances || !of.cells || !of.samples || !g->whole || !g->values)
 		return -ENOMEM;
@@ -293,6 +299,58 @@ static int growth(struct api_call *c)
 	if (r == 0)
 		put_answer(&c->json, &g);
 	return r;
+}
+
+/* ---- of one service, for the overview ---- */
+
+/* Less is no finding, however sure: in the range, of the memory at its end and in bytes. */
+#define LEAST_GROWTH 0.02
+#define LEAST_BYTES (1 << 20)
+
+static void put_site(struct json_writer *w, const struct growth *g)
+{
+	const struct analyze_site *s = g->found.n_sites ? &g->found.sites[0] : NULL;
+	const struct query_site *site = s ? &g->data.sites.data[s->site] : NULL;
+	const struct profile *p = g->data.profile;
+
+	if (!s || !s->sure || site->stack == PROFILE_NONE || site->own == PROFILE_NONE)
+		return;
+	json_open_object(w, "where");
+	put_frame(w, p, p->stack_frames.data[p->stacks.data[site->stack].first + site->own]);
+	json_put_fixed(w, "slope", s->rate.slope, 3);
+	json_close(w);
+}
+
+int api_put_growth_finding(struct api_call *c, struct query *q, const char *service)
+{
+	__attribute__((cleanup(growth_deinit))) struct growth g = {.q = *q,
+								   .warmup_s = DEFAULT_WARMUP_S};
+	const struct analyze_site *all = &g.found.all;
+	double seconds;
+	u64 step_ms;
+	int r;
+
+	*q = (struct query){};
+	step_ms = fit_step(&g, 0);
+	seconds = (double)(g.q.to_ms - g.q.from_ms) / 1000;
+	r = query_growth(c->a->o.store, &g.q, step_ms, &g.data, &c->d);
+	if (r == 0)
+		r = analyze(&g);
+	if (r < 0 || !g.found.used || !all->sure || !(all->rate.low > 0) ||
+	    all->rate.slope * seconds < MAX(LEAST_GROWTH * all->last, (double)LEAST_BYTES))
+		return r;
+	json_open_object(&c->json, NULL);
+	json_put_text(&c->json, "kind", "growth");
+	json_put_text(&c->json, "service", service);
+	json_put_text(&c->json, "type", g.data.type);
+	json_put_u64(&c->json, "periods", g.found.points);
+	json_put_fixed(&c->json, "slope", all->rate.slope, 3);
+	json_put_fixed(&c->json, "low", all->rate.low, 3);
+	json_put_fixed(&c->json, "high", all->rate.high, 3);
+	json_put_fixed(&c->json, "last", all->last, 0);
+	put_site(&c->json, &g);
+	json_close(&c->json);
+	return 0;
 }
 
 const struct api_route api_growth_routes[] = {

@@ -64,6 +64,7 @@ extern const struct api_route api_control_routes[];	   /* control.c: agents ask 
 extern const struct api_route api_symbol_routes[];	   /* symbols.c: debug files */
 extern const struct api_route api_cost_routes[];	   /* cost.c */
 extern const struct api_route api_growth_routes[];	   /* growth.c */
+extern const struct api_route api_overview_routes[];	   /* overview.c */
 extern const struct api_route api_lane_routes[];	   /* lanes.c */
 extern const struct api_route api_slow_routes[];	   /* slow.c */
 extern const struct api_route api_trace_routes[];	   /* traces.c: spans */
@@ -167,6 +168,11 @@ void api_choose_rows(struct profile_table *t, const struct api_list *part);
 /* Writes a part of them as "rows". */
 int api_put_rows(struct api_call *c, const struct query *q, const struct profile *p,
 		 const struct profile_table *t, const struct api_list *part);
+/*
+ * Puts an object into an open array if the memory of the service surely grows (growth.c). Takes q,
+ * which selects the service and a type whose values are states.
+ */
+int api_put_growth_finding(struct api_call *c, struct query *q, const char *service);
 bool api_is_json(const char *content_type);
 bool api_is_protobuf(const char *content_type);
 /* A page with a link home for a browser at a wrong address; false: the client wants JSON. */

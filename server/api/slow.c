@@ -4,6 +4,7 @@
  * returns the two as a diff.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,16 +12,7 @@
 
 #define DEFAULT_ROWS 50
 
-struct comparing {
-	struct query q;
-	struct query_requests all;
-	struct api_comparison of; /* its requests: the measured ones */
-	size_t left_out;	  /* requests of which nothing is known */
-	u32 *ids;		  /* owned; stacks by sample */
-	const char *note;	  /* why there is no result, or NULL */
-};
-
-static void comparing_deinit(struct comparing *s)
+void api_slow_deinit(struct api_slow *s)
 {
 	query_deinit(&s->q);
 	query_requests_deinit(&s->all);
@@ -30,7 +22,7 @@ static void comparing_deinit(struct comparing *s)
 }
 
 /* Takes the measured requests; ret_new: by request, its position among them, or PROFILE_NONE. */
-static void take_measured(struct comparing *s, u32 *ret_new)
+static void take_measured(struct api_slow *s, u32 *ret_new)
 {
 	for (size_t i = 0; i < s->all.requests.n; i++) {
 		const struct request *e = &s->all.requests.data[i];
@@ -44,7 +36,7 @@ static void take_measured(struct comparing *s, u32 *ret_new)
 	s->left_out = s->all.requests.n - s->of.n_requests;
 }
 
-static int load_stacks(struct api_call *c, struct comparing *s)
+static int load_stacks(struct api_call *c, struct api_slow *s)
 {
 	size_t n = s->all.samples.n;
 	_cleanup_free_ u64 *ids = calloc(n + 1, sizeof(*ids));
@@ -91,7 +83,7 @@ static int percent(struct api_call *c, const char *name, double *share)
 /* ---- the answer ---- */
 
 /* Too few requests or no samples is no error: the answer has a note with the reason. */
-static int compare(struct api_call *c, struct comparing *s, const struct analyze_shares *shares)
+static int compare(struct api_call *c, struct api_slow *s, const struct analyze_shares *shares)
 {
 	int r = analyze_cohorts(s->of.requests, s->of.n_requests, shares, &c->d);
 
@@ -113,12 +105,34 @@ static int compare(struct api_call *c, struct comparing *s, const struct analyze
 			    s->of.n_samples, &s->of.out);
 }
 
-static void put_answer(struct json_writer *w, const struct comparing *s, u64 limit)
+int api_slow_compare(struct api_call *c, const struct analyze_shares *shares, struct api_slow *s)
+{
+	const struct store_span_filter f = query_span_filter(&s->q);
+	int r = query_requests(c->a->o.store, &s->q, &f, &s->all, &c->d);
+
+	if (r == 0)
+		r = query_mark_measured(c->a->o.store, &s->q, &s->all, &c->d);
+	if (r == 0)
+		r = load_stacks(c, s);
+	return r < 0 ? r : compare(c, s, shares);
+}
+
+/* Of a sum of two types both, as the page names it. */
+static void put_type(struct json_writer *w, const struct api_slow *s)
+{
+	char both[2 * STORE_TYPE_BYTES];
+
+	snprintf(both, sizeof(both), "%s%s%s", s->all.type, s->q.also ? "+" : "",
+		 s->q.also ? s->q.also : "");
+	json_put_text(w, "type", both);
+}
+
+static void put_answer(struct json_writer *w, const struct api_slow *s, u64 limit)
 {
 	json_open_object(w, NULL);
 	json_put_u64(w, "from", s->q.from_ms);
 	json_put_u64(w, "to", s->q.to_ms);
-	json_put_text(w, "type", s->all.type);
+	put_type(w, s);
 	json_put_u64(w, "left_out", s->left_out);
 	api_comparison_put(w, &s->of, limit);
 	json_put_bool(w, "damaged", s->all.damaged);
@@ -129,9 +143,8 @@ static void put_answer(struct json_writer *w, const struct comparing *s, u64 lim
 
 static int slow(struct api_call *c)
 {
-	__attribute__((cleanup(comparing_deinit))) struct comparing s = {};
+	_cleanup_slow_ struct api_slow s = {};
 	struct analyze_shares shares = {.slow = 0.95, .middle_from = 0.25, .middle_to = 0.75};
-	struct store_span_filter f;
 	u64 limit = DEFAULT_ROWS;
 	int r = api_number(c, "limit", 1, 100000, &limit);
 
@@ -148,15 +161,8 @@ static int slow(struct api_call *c)
 	if (r == 0 && !s.q.spans.endpoint)
 		r = diag_set(&c->d, -EINVAL,
 			     "slow and quick requests for what? ?endpoint=GET /buy");
-	f = query_span_filter(&s.q);
 	if (r == 0)
-		r = query_requests(c->a->o.store, &s.q, &f, &s.all, &c->d);
-	if (r == 0)
-		r = query_mark_measured(c->a->o.store, &s.q, &s.all, &c->d);
-	if (r == 0)
-		r = load_stacks(c, &s);
-	if (r == 0)
-		r = compare(c, &s, &shares);
+		r = api_slow_compare(c, &shares, &s);
 	if (r == 0)
 		r = api_comparison_tree(c, &s.of);
 	if (r == 0)

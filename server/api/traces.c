@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/vocab.h"
 #include "server/api/internal.h"
 
 #define DEFAULT_LIMIT 50
@@ -46,6 +47,51 @@ static void put_span(struct json_writer *w, const struct spans *s, const struct 
 	json_put_u64(w, "stands_for", 1ULL << e->weight);
 }
 
+/* ---- links to other tools ---- */
+
+struct trace_link {
+	char name[64], url[512];
+};
+
+/* Takes "NAME=URL" off the list. False: the end, or it is no such link. */
+static bool next_link(const char **list, struct trace_link *ret)
+{
+	const char *at = *list + strspn(*list, " ");
+	size_t n = strcspn(at, " "), name_n = strcspn(at, "=");
+
+	*list = at + n;
+	if (!name_n || name_n >= n || name_n >= sizeof(ret->name) || n - name_n > sizeof(ret->url))
+		return false;
+	snprintf(ret->name, sizeof(ret->name), "%.*s", (int)name_n, at);
+	snprintf(ret->url, sizeof(ret->url), "%.*s", (int)(n - name_n - 1), at + name_n + 1);
+	return (str_starts(ret->url, "http://") || str_starts(ret->url, "https://")) &&
+	       strstr(ret->url, "{trace}");
+}
+
+bool api_are_trace_links(const char *list)
+{
+	struct trace_link link;
+
+	while (list[strspn(list, " ")])
+		if (!next_link(&list, &link))
+			return false;
+	return true;
+}
+
+static void put_links(struct json_writer *w, const char *list)
+{
+	struct trace_link link;
+
+	json_open_array(w, "links");
+	while (list && next_link(&list, &link)) {
+		json_open_object(w, NULL);
+		json_put_text(w, "name", link.name);
+		json_put_text(w, "url", link.url);
+		json_close(w);
+	}
+	json_close(w);
+}
+
 /* ---- samples of spans ---- */
 
 /* The type of the request, else the one of query_choose_type(). */
@@ -63,6 +109,39 @@ struct own {
 	u64 count;
 	s64 value;
 };
+
+/* Nanoseconds by enum wait, of the samples of a span. */
+struct spent {
+	double ns[WAIT_N];
+};
+
+/* By span, and behind the last what is of spans that are not here; as add_links(). */
+static int add_spent(struct api_call *c, const struct trace_set *t, const struct store_links *l,
+		     struct spent *spent)
+{
+	_cleanup_free_ u8 *waits = calloc(l->links.n + 1, 1);
+	int r = waits ? query_link_waits(c->a->o.store, l, waits, &c->d) : -ENOMEM;
+
+	for (size_t i = 0; i < l->links.n && r == 0; i++) {
+		const struct store_link *e = &l->links.data[i];
+		u32 span = trace_set_span(t, e->link.trace_id, e->link.span_id);
+		double seconds = store_type_cpu_seconds(profile_string(l->profile, e->type));
+
+		if (waits[i] != WAIT_NONE)
+			spent[span == PROFILE_NONE ? t->spans.spans.n : span].ns[waits[i]] +=
+				(double)e->value * (seconds > 0 ? 1e9 * seconds : 1);
+	}
+	return r;
+}
+
+static void put_spent(struct json_writer *w, const struct spent *s)
+{
+	json_open_object(w, "states_ms");
+	for (u32 i = 0; i < WAIT_N; i++)
+		if (s->ns[i] > 0)
+			json_put_fixed(w, vocab_wait(i)->name, s->ns[i] / 1e6, 6);
+	json_close(w);
+}
 
 static void put_own(struct json_writer *w, const struct own *own)
 {
@@ -119,7 +198,8 @@ static void put_attributes(struct json_writer *w, const struct spans *s, const s
 	json_close(w);
 }
 
-static void put_waterfall(struct json_writer *w, const struct trace_set *t, const struct own *own)
+static void put_waterfall(struct json_writer *w, const struct trace_set *t, const struct own *own,
+			  const struct spent *spent)
 {
 	const struct spans *s = &t->spans;
 
@@ -131,6 +211,7 @@ static void put_waterfall(struct json_writer *w, const struct trace_set *t, cons
 		put_span(w, s, e);
 		json_put_bool(w, "root", e->flags & SPAN_ROOT);
 		put_own(w, &own[i]);
+		put_spent(w, &spent[i]);
 		if (e->tid)
 			json_put_u64(w, "tid", e->tid);
 		put_attributes(w, s, e);
@@ -139,6 +220,7 @@ static void put_waterfall(struct json_writer *w, const struct trace_set *t, cons
 	json_close(w);
 	json_open_object(w, "other");
 	put_own(w, &own[s->spans.n]);
+	put_spent(w, &spent[s->spans.n]);
 	json_close(w);
 	json_put_bool(w, "damaged", s->damaged);
 }
@@ -148,6 +230,7 @@ static int trace(struct api_call *c)
 	_cleanup_store_links_ struct store_links l = {};
 	_cleanup_trace_set_ struct trace_set t = {};
 	_cleanup_free_ struct own *own = NULL;
+	_cleanup_free_ struct spent *spent = NULL;
 	struct store *s = c->a->o.store;
 	struct store_link_filter f = {.to_ms = 1ULL << 62, .n_traces = 1};
 	char type[STORE_TYPE_BYTES];
@@ -163,12 +246,15 @@ static int trace(struct api_call *c)
 	if (r == 0 && !t.spans.spans.n && !l.links.n)
 		r = diag_set(&c->d, -ENOENT, "there is no such trace, or not any more");
 	own = calloc(t.spans.spans.n + 1, sizeof(*own));
-	if (r == 0 && !own)
+	spent = calloc(t.spans.spans.n + 1, sizeof(*spent));
+	if (r == 0 && (!own || !spent))
 		r = -ENOMEM;
 	if (r < 0)
 		return r;
 	choose_type(c, &l, type);
 	r = add_links(&t, &l, type, own);
+	if (r == 0)
+		r = add_spent(c, &t, &l, spent);
 	if (r == 0 && *type && !has_samples(own, t.spans.spans.n + 1))
 		r = query_check_type(s, &(struct query){.to_ms = f.to_ms, .type = type}, &c->d);
 	if (r < 0)
@@ -176,7 +262,8 @@ static int trace(struct api_call *c)
 	json_open_object(&c->json, NULL);
 	put_hex(&c->json, "trace_id", id[0], 16);
 	json_put_text(&c->json, "type", type);
-	put_waterfall(&c->json, &t, own);
+	put_links(&c->json, c->a->o.trace_links);
+	put_waterfall(&c->json, &t, own, spent);
 	json_close(&c->json);
 	return 0;
 }

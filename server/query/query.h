@@ -68,8 +68,9 @@ struct query {
 	u64 from_ms, to_ms;
 	char *type; /* owned; NULL = CPU time, or if there is none the type with most samples */
 	/*
-	 * query_profile(), query_series(): values of this type are added to those of `type`, and
-	 * the answer is of the type "wall": time on a CPU and time of waiting. Owned; NULL = none.
+	 * query_profile(), query_series(), query_requests(): values of this type are added to those
+	 * of `type`, and the answer is of the type "wall": time on a CPU and time of waiting.
+	 * Owned; NULL = none.
 	 */
 	char *also;
 	bool whole_time; /* the queries for the two types of a sum */

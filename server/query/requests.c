@@ -149,7 +149,16 @@ static void merge_samples(struct query_requests *out)
 	out->samples.n = n;
 }
 
-static int take_links(struct asking *a, const struct store_links *l, const struct plan *plan)
+/* Whether the query selects the link: by its type, or by the one that is added to that. */
+static bool is_selected(const struct asking *a, const struct store_link *e, const char *type,
+			const struct plan plans[2])
+{
+	if (!strcmp(type, a->out->type))
+		return plan_has_series(&plans[0], e->series);
+	return a->q->also && !strcmp(type, a->q->also) && plan_has_series(&plans[1], e->series);
+}
+
+static int take_links(struct asking *a, const struct store_links *l, const struct plan plans[2])
 {
 	struct query_requests *out = a->out;
 	_cleanup_store_rows_ struct store_rows rows = {};
@@ -163,8 +172,7 @@ static int take_links(struct asking *a, const struct store_links *l, const struc
 		const struct store_link *e = &l->links.data[i];
 		u32 at;
 
-		if (strcmp(profile_string(l->profile, e->type), out->type) != 0 ||
-		    !plan_has_series(plan, e->series))
+		if (!is_selected(a, e, profile_string(l->profile, e->type), plans))
 			continue;
 		at = trace_set_request(&out->set, &e->link, profile_string(l->profile, e->service));
 		if (at == PROFILE_NONE || !a->by_span[at])
@@ -206,7 +214,8 @@ static int keep_matching_stacks(struct asking *a)
 static int find_samples(struct asking *a)
 {
 	_cleanup_store_links_ struct store_links l = {};
-	_cleanup_plan_ struct plan plan = {};
+	_cleanup_plan_ struct plan plan = {}, also = {};
+	struct query other = *a->q;
 	const struct store_link_filter f = {
 		.from_ms = a->f->from_ms,
 		.to_ms = MAX(a->f->to_ms, a->until_ms),
@@ -218,8 +227,11 @@ static int find_samples(struct asking *a)
 
 	if (r == 0)
 		r = plan_init_series(&plan, a->store, a->q, a->diag);
+	other.type = a->q->also;
+	if (r == 0 && a->q->also)
+		r = plan_init_series(&also, a->store, &other, a->diag);
 	if (r == 0)
-		r = take_links(a, &l, &plan);
+		r = take_links(a, &l, (const struct plan[]){plan, also});
 	if (r == 0 && plan_selects_stacks(a->q))
 		r = keep_matching_stacks(a);
 	a->out->damaged |= l.damaged;

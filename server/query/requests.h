@@ -37,7 +37,8 @@ struct query_requests {
 
 /*
  * The requests that the filter selects, with the samples that the query's type, matchers and
- * predicate over stacks select. Without a type: CPU time, else the type with most samples.
+ * predicate over stacks select, those of query.also included. Without a type: CPU time, else the
+ * type with most samples.
  */
 int query_requests(struct store *s, const struct query *q, const struct store_span_filter *f,
 		   struct query_requests *ret, struct diag *reterr_diag);

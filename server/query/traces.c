@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/vocab.h"
 #include "server/query/plan.h"
 
 #define MAX_DEPTH 10000 /* of a tree, because parents may form a cycle */
@@ -246,4 +247,51 @@ void trace_set_deinit(struct trace_set *t)
 	free(t->request_of);
 	map_deinit(&t->by_id);
 	*t = (struct trace_set){};
+}
+
+/* ---- what samples waited for ---- */
+
+/* Adds the series of a type, by id. */
+static int add_waits(struct store *s, const struct query *q, struct map *waits,
+		     struct diag *reterr_diag)
+{
+	_cleanup_plan_ struct plan plan = {};
+	int r = plan_init(&plan, s, q, PLAN_SERIES, reterr_diag);
+
+	for (size_t i = 0; i < plan.series.n && r == 0; i++) {
+		const char *name = plan_label(&plan, &plan.series.data[i], PROFILE_WAIT);
+
+		r = map_put(waits, plan.series.data[i].id, vocab_wait_by_name(name, strlen(name)));
+	}
+	return r;
+}
+
+int query_link_waits(struct store *s, const struct store_links *l, u8 *ret,
+		     struct diag *reterr_diag)
+{
+	__attribute__((cleanup(map_deinit))) struct map waits = {}, asked = {};
+	struct query q = {.from_ms = ~0ULL};
+	int r = 0;
+
+	vec_foreach (&l->links, e) {
+		q.from_ms = MIN(q.from_ms, e->time_ms);
+		q.to_ms = MAX(q.to_ms, e->time_ms + 1);
+	}
+	for (size_t i = 0; i < l->links.n && r == 0; i++) {
+		const struct store_link *e = &l->links.data[i];
+		const u64 *wait;
+
+		q.type = (char *)profile_string(l->profile, e->type);
+		ret[i] = store_type_cpu_seconds(q.type) > 0 ? WAIT_RUNNING : WAIT_NONE;
+		if (!store_type_has_waits(q.type))
+			continue;
+		if (!map_get(&asked, e->type)) {
+			r = add_waits(s, &q, &waits, reterr_diag);
+			if (r == 0)
+				r = map_put(&asked, e->type, 1);
+		}
+		wait = map_get(&waits, e->series);
+		ret[i] = wait && *wait != WAIT_NONE ? (u8)*wait : WAIT_OTHER;
+	}
+	return r;
 }

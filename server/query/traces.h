@@ -44,6 +44,13 @@ int link_rows_add(struct store_rows *rows, u64 key, const struct store_link *l);
 void link_rows_merge(struct store_rows *rows, const char *type);
 
 /*
+ * What the samples of each link waited for (enum wait): of a type of waits by the label of their
+ * series, of CPU time WAIT_RUNNING, of other types WAIT_NONE.
+ */
+int query_link_waits(struct store *s, const struct store_links *l, u8 *ret,
+		     struct diag *reterr_diag);
+
+/*
  * Loads the spans of the traces. ids: sorted. service: loads only this service's spans; NULL = all.
  */
 int trace_set_load(struct store *s, const u8 (*ids)[16], size_t n, const char *service,

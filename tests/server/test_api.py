@@ -139,7 +139,7 @@ def test_document_is_served_and_whole(server):
     assert server.get("/api/v1/openapi.json").json() == DOCUMENT
     # The routes of the server's JSON API are those of the document.
     routed = set()
-    for name in ("page", "views", "agents", "source", "assembly", "symbols", "traces", "slow", "cost", "growth", "lanes", "tasks", "policies",
+    for name in ("page", "views", "agents", "source", "assembly", "symbols", "traces", "slow", "cost", "growth", "overview", "lanes", "tasks", "policies",
                  "measurements", "settings", "analysis", "endpoints", "notes", "moments"):
         with open(f"{TOP}/server/api/{name}.c", encoding="utf-8") as f:
             routed |= set(re.findall(r'\{"GET", "([^"]+)"', f.read())) - {"/", "/ui/{name}"}

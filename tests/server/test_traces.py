@@ -293,7 +293,7 @@ def test_a_waterfall_has_the_samples_of_each_span(shop):
     assert t["type"] == CPU
     assert [(s["span_id"], s.get("parent_id"), s["service"], s["samples"], s["value"] / 1e6) for s in t["spans"]] == [
         (id_of(10), None, "shop", 3, 30), (id_of(11), id_of(10), "shop", 1, 7), (id_of(12), id_of(11), "cart", 2, 20)]
-    assert t["other"] == {"samples": 1, "value": 1_000_000}
+    assert t["other"] == {"samples": 1, "value": 1_000_000, "states_ms": {"running": 1}}
 
 
 def test_a_trace_has_no_samples_of_a_type_that_there_is_not(shop):

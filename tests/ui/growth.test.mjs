@@ -95,7 +95,7 @@ test("growth: from the tab to the line that leaks, and what grew between two tim
   const up = start(culprit, ["up", "--resident", "--source-roots", at, "--data-dir", join(folder, "data"), "--listen", "127.0.0.1:0", "--otlp-grpc", "off",
     "--otlp-grpc-old", "off", "--otlp-http", "off"], { stdio: ["ignore", "pipe", "inherit"] });
   const url = await saidUrl(up);
-  const p = await openUrl(url);
+  const p = await openUrl(`${url}?view=flame`);
   await p.page.waitForSelector(".flame canvas");
 
   // The first action: the tab. The second: the service. The verdict names the line.

@@ -139,13 +139,14 @@ it("slow beside ordinary requests: per request, with intervals, as a table and a
   assert.match(await said(p, "Slow vs ordinary"), /4 slow requests \(201 ms–204 ms\), 175 ms .* each, 4 with samples ?6 ordinary requests \(40\.0 ms–40\.0 ms\), 31\.0 ms .* each/);
   const rows = await table(section.locator("tbody tr"));
   const row = (name) => rows.find((r) => r[3].split(" ")[0] === name);
-  assert.equal(rows[0][3], "reserve", "the path that only slow requests take begins here");
-  assert.deepEqual([row("reserve")[0], ...row("reserve").slice(4)], ["+150 ms", "150 ms", "0 ns", "100 %", "0 %", "shop.c:41"]);
-  assert.deepEqual([row("render")[0], ...row("render").slice(4)], ["−6.00 ms", "25.0 ms", "31.0 ms", "100 %", "100 %", "view.c:7"]);
+  assert.match(rows[0][3], /^reserve shop\.c:41/, "the path that only slow requests take begins here");
+  assert.deepEqual([row("reserve")[0], ...row("reserve").slice(4)], ["+150 ms", "150 ms", "0 ns", "100 %", "0 %"]);
+  assert.match(row("render")[3], /^render view\.c:7/);
+  assert.deepEqual([row("render")[0], ...row("render").slice(4)], ["−6.00 ms", "25.0 ms", "31.0 ms", "100 %", "100 %"]);
   assert.match(row("main")[0], /\+144 ms/);
   assert.match(await text(p, ".page .quality"), /vs ordinary requests.*175 ms.*over 203 ms/);
   await p.shot("kept-difference-light");
-  await section.getByRole("button", { name: "shop.c:41" }).click();
+  await section.getByRole("button", { name: "shop.c:41" }).first().click();
   await p.page.locator(".sheet-source").waitFor();
   assert.deepEqual([params(p).get("source"), params(p).get("line")], ["/src/shop.c", "41"]);
   await p.done();

@@ -27,7 +27,7 @@ function machine() {
 /** Opens a server's page and waits for its picture. */
 async function live(server, options = {}) {
   await server.start();
-  const p = await openUrl(server.url + (options.search ?? ""), options);
+  const p = await openUrl(server.url + (options.search ?? "?view=flame"), options);
   p.chips = () => p.page.locator(".strip button").allInnerTexts()
     .then((all) => all.map((s) => s.replace(/\s+/g, " ").trim()));
   p.end = async () => {
@@ -59,7 +59,7 @@ it("opens on what runs now: services, shares, bars, picture, no request elsewher
   assert.match(await p.page.locator(".quality").innerText(), /400 samples/);
   assert.match(await p.page.locator(".chart").getAttribute("aria-label"), /^All services, CPU by time, last 5 min/);
   assert.match(await p.page.locator(".chart .most").innerText(), /^2\.\d\d cores$/);
-  assert.equal(p.page.url(), s.url, "nothing is in the address that is not chosen");
+  assert.equal(p.page.url(), `${s.url}?view=flame`, "nothing is in the address that is not chosen");
   const [ask] = s.asked.filter((a) => a.path === "/api/v1/payload");
   assert.equal(Number(ask.to) - Number(ask.from), 300000);
   assert.ok(Math.abs(Number(ask.to) - Date.now()) < 30000);
@@ -226,7 +226,7 @@ it("rows under a pointer keep their places while newer samples come: services, f
   await p.page.locator(".services-page thead").getByRole("button", { name: "CPU" }).click();
   assert.deepEqual(await rows(), ["queue", "db", "shop"]);
 
-  await p.key("1");
+  await p.key("2");
   await p.page.waitForSelector(".flame canvas");
   await p.key("v");
   const sheet = () => texts(".sheet-services .list .n").then((all) => all.slice(1));
@@ -408,7 +408,7 @@ it("gone from the start: says so, and begins when it can", async () => {
   const s = new Server(machine());
   s.gone = true;
   await s.start();
-  const p = await openUrl(s.url, { said: /Failed to load resource/ });
+  const p = await openUrl(`${s.url}?view=flame`, { said: /Failed to load resource/ });
   assert.match(await p.page.locator(".problem").innerText(), /No answer since/);
   s.gone = false;
   await p.page.getByRole("button", { name: "Try now" }).click();

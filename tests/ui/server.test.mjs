@@ -13,7 +13,7 @@ after(closeAll);
 
 test("the real server: from nothing to the picture, its services, newer samples, kill -9 and back", { skip, timeout: 600000 }, async () => {
   const s = await serve("a");
-  const p = await openUrl(s.url, { hash: "#t=0", said: /Failed to load resource/ });
+  const p = await openUrl(`${s.url}?view=flame`, { hash: "#t=0", said: /Failed to load resource/ });
   assert.match(await text(p, ".nothing"), /Waiting for the first samples/);
   await s.upload("shop", KNOWN);
   await s.upload("db", KNOWN.map((l) => l.replace(/\d+$/, (n) => 3 * n)));
@@ -47,7 +47,7 @@ test("the real server: the page needs no token, its data do", { skip, timeout: 3
   writeFileSync(tokens, "read reads-what-is-there\nwrite writes-what-is-new\n", { mode: 0o600 });
   const s = await serve("b", { options: ["--token-file", tokens] });
   await s.upload("shop", KNOWN, { token: "writes-what-is-new" });
-  const p = await openUrl(s.url, { said: /status of 40[13]/ });
+  const p = await openUrl(`${s.url}?view=flame`, { said: /status of 40[13]/ });
   assert.match(await text(p, ".token"), /needs a token/);
   await p.page.locator(".token input").fill("writes-what-is-new");
   await p.page.locator(".token input").press("Enter");

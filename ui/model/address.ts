@@ -15,7 +15,7 @@ import { NO_REQUEST, orderOf, PERCENTILES, REQUEST_ORDERS, SHOWN, STATUSES } fro
 import type { RequestState } from "./traces.ts";
 import type { Range } from "./times.ts";
 
-export const VIEWS = ["flame", "services", "compare", "traces", "tasks", "agents", "files", "growth"] as const;
+export const VIEWS = ["overview", "flame", "services", "compare", "traces", "tasks", "agents", "files", "growth"] as const;
 export type ViewName = (typeof VIEWS)[number];
 
 export const CHARTS = ["bars", "stack", "threads", "heat"] as const;
@@ -66,6 +66,8 @@ export interface LiveState {
   waits: WaitView;
   /** Show waits for work, too. */
   idle: boolean;
+  /** The overview counts culprit itself, too. */
+  self: boolean;
   /** Source file that is shown over the picture, "" for none. */
   source: string;
   /** The line to show, 0: the heaviest. */
@@ -96,7 +98,7 @@ export interface LiveState {
 }
 
 export const LIVE_DEFAULTS: LiveState = {
-  view: "flame", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", lane: "", waits: "", idle: false, source: "", line: 0, code: null, by: "", find: "", sort: "", requests: NO_REQUEST, task: "", measure: "", calls: "", whole: false, kept: "",
+  view: "overview", service: "", type: "", filters: [], stacks: "", group: "", chart: "bars", lane: "", waits: "", idle: false, self: false, source: "", line: 0, code: null, by: "", find: "", sort: "", requests: NO_REQUEST, task: "", measure: "", calls: "", whole: false, kept: "",
   last: 300, range: null,
   base: { ago: 3600, range: null, service: null, filters: null },
 };
@@ -121,15 +123,16 @@ export function putRange(q: URLSearchParams, prefix: string, range: Range | null
 export function encodeLive(s: LiveState): string {
   const q = new URLSearchParams();
   const d = LIVE_DEFAULTS;
-  for (const key of ["view", "service", "type", "stacks", "group", "chart", "lane", "waits", "source", "by", "find", "sort", "task", "measure", "calls", "kept"] as const)
+  for (const key of ["service", "type", "stacks", "group", "chart", "lane", "waits", "source", "by", "find", "sort", "task", "measure", "calls", "kept"] as const)
     if (s[key] !== d[key])
       q.set(key, s[key]);
   if (s.source !== "" && s.line > 0)
     q.set("line", String(s.line));
   if (s.whole)
     q.set("whole", "1");
-  if (s.idle)
-    q.set("idle", "1");
+  for (const key of ["idle", "self"] as const)
+    if (s[key])
+      q.set(key, "1");
   if (s.code) {
     q.set("fn", s.code.name);
     q.set("binary", s.code.file);
@@ -163,6 +166,9 @@ export function encodeLive(s: LiveState): string {
     if (s.base.filters.length === 0)
       q.set("base-all", "1");
   }
+  // Without anything else the address is that of the overview; an address that selects data shows a flame graph.
+  if (s.view !== (q.size > 0 ? "flame" : "overview"))
+    q.set("view", s.view);
   return q.toString();
 }
 
@@ -225,7 +231,7 @@ export function decodeLive(search: string): LiveState {
   const q = new URLSearchParams(search);
   const baseFilters = takeFilters(q, "base-");
   return {
-    view: oneOf(q.get("view"), VIEWS),
+    view: q.has("view") || q.size === 0 ? oneOf(q.get("view"), VIEWS) : "flame",
     service: q.get("service") ?? "",
     type: q.get("type") ?? "",
     filters: takeFilters(q, ""),
@@ -235,6 +241,7 @@ export function decodeLive(search: string): LiveState {
     lane: q.get("lane") ?? "",
     waits: oneOf(q.get("waits"), WAIT_VIEWS),
     idle: q.get("idle") === "1",
+    self: q.get("self") === "1",
     source: q.get("source") ?? "",
     line: q.get("source") ? Math.max(0, time(q.get("line"))) : 0,
     code: q.get("fn") && q.get("binary") ? { name: q.get("fn")!, file: q.get("binary")!, buildId: q.get("build") ?? "" } : null,

@@ -5,6 +5,7 @@
  * circle; every span has its row in any case.
  */
 import { array, number, object, text } from "./check.ts";
+import { duration } from "./text.ts";
 import type { Range } from "./times.ts";
 
 export const STATUSES = ["", "ok", "error", "unset"] as const;
@@ -128,16 +129,26 @@ export interface Span {
   /** Taken in the span itself. */
   samples: number;
   value: number;
+  /** What its threads did, by state: "running", or waits. */
+  states: Waited[];
   attributes: [string, string][];
   /** How far from the left it stands, in levels. */
   depth: number;
 }
 
+/** Another tool's page of a trace; {trace} and {span} in the URL stand for ids. */
+export interface TraceLink {
+  name: string;
+  url: string;
+}
+
 export interface Waterfall extends Range {
+  trace: string;
+  links: TraceLink[];
   spans: Span[];
   type: string;
   /** What is in none of the spans that are here. */
-  other: { samples: number; value: number };
+  other: { samples: number; value: number; states: Waited[] };
   services: string[];
 }
 
@@ -173,13 +184,15 @@ function ordered(spans: Span[]): Span[] {
   return out;
 }
 
+const waited = (json: unknown): Waited[] => Object.entries(object(json ?? {})).map(([name, v]) => ({ name, ns: 1e6 * number(v) }));
+
 export function readWaterfall(json: unknown): Waterfall {
   const o = object(json);
   const spans = ordered(array(o["spans"]).map((x) => {
     const s = object(x);
     return { id: text(s["span_id"]), parent: text(s["parent_id"] ?? ""), service: text(s["service"]), name: text(s["name"]),
       kind: text(s["kind"]), status: text(s["status"]), message: text(s["message"] ?? ""), start: number(s["start_ms"]),
-      duration: number(s["duration_ms"]), samples: number(s["samples"]), value: number(s["value"]),
+      duration: number(s["duration_ms"]), samples: number(s["samples"]), value: number(s["value"]), states: waited(s["states_ms"]),
       attributes: Object.entries(object(s["attributes"])).map(([k, v]): [string, string] => [k, text(v)]), depth: 0 };
   }));
   let from = Infinity;
@@ -189,8 +202,9 @@ export function readWaterfall(json: unknown): Waterfall {
     to = Math.max(to, s.start + s.duration);
   }
   const other = object(o["other"]);
-  return { spans, from: spans.length ? from : 0, to: spans.length ? Math.max(to, from + 1e-6) : 1, type: text(o["type"]),
-    other: { samples: number(other["samples"]), value: number(other["value"]) }, services: [...new Set(spans.map((s) => s.service))] };
+  return { trace: text(o["trace_id"] ?? ""), links: array(o["links"] ?? []).map((l) => ({ name: text(object(l)["name"]), url: text(object(l)["url"]) })),
+    spans, from: spans.length ? from : 0, to: spans.length ? Math.max(to, from + 1e-6) : 1, type: text(o["type"]),
+    other: { samples: number(other["samples"]), value: number(other["value"]), states: waited(other["states_ms"]) }, services: [...new Set(spans.map((s) => s.service))] };
 }
 
 /** The time of the chosen span, or of the trace. */
@@ -208,4 +222,47 @@ export function below(w: Waterfall, at: number): { samples: number; value: numbe
     sum.value += w.spans[i]!.value;
   }
   return sum;
+}
+
+/** The address of a trace in another tool; "" unless it is http or https. */
+export function linkTo(l: TraceLink, trace: string, span: string): string {
+  const url = l.url.replaceAll("{trace}", encodeURIComponent(trace)).replaceAll("{span}", encodeURIComponent(span));
+  return /^https?:\/\//.test(url) ? url : "";
+}
+
+/** A sum of the time of threads in one state. */
+export interface Waited {
+  name: string;
+  ns: number;
+}
+
+/** What threads did in the trace, or in the span at a position with what is below it unless `only`; longest first. */
+export function statesOf(w: Waterfall, at: number, only: boolean): Waited[] {
+  const from = w.spans[at];
+  let end = at + 1;
+  while (from && !only && end < w.spans.length && w.spans[end]!.depth > from.depth)
+    end++;
+  const sums = new Map<string, number>();
+  for (const s of from ? w.spans.slice(at, end) : [...w.spans, w.other])
+    for (const { name, ns } of s.states)
+      sums.set(name, (sums.get(name) ?? 0) + ns);
+  return [...sums].map(([name, ns]) => ({ name, ns })).sort((a, b) => b.ns - a.ns);
+}
+
+/**
+ * Where the time of a request or span went. The sums are of all its threads, so they are not shares of its duration; time
+ * without any samples is said as a rest, if there was one thing at a time. hasWaits: agents record waits.
+ */
+export function whereTime(ns: number, states: Waited[], hasWaits: boolean): string {
+  const sum = (list: Waited[]): number => list.reduce((all, s) => all + s.ns, 0);
+  const waits = states.filter((s) => s.name !== "running");
+  const waiting = sum(waits);
+  const rest = ns - sum(states);
+  const said = [`CPU ${duration(sum(states) - waiting)}${waiting > 0 ? ` and ${duration(waiting)} of waiting` : ""} in ${duration(ns)}${
+    waiting > 0 ? `: ${waits.map((w) => `${w.name === "runnable" ? "for a CPU" : w.name} ${duration(w.ns)}`).join(", ")}` : ""}.`];
+  if (rest < -0.02 * ns)
+    said.push("Several threads worked at once.");
+  else if (rest > 0.02 * ns)
+    said.push(`No samples for ${duration(rest)}: ${hasWaits ? "its threads are not known to belong to this request then." : "agents record waits with --off-cpu."}`);
+  return said.join(" ");
 }

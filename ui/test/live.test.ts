@@ -36,7 +36,7 @@ test("the state and its text", () => {
   assert.deepEqual(decodeLive(""), LIVE_DEFAULTS);
   const all: LiveState = {
     view: "compare", service: "a&b=\"c\" ü", type: CPU, last: 900, range: { from: T, to: T + 1 }, stacks: 'fn~"a b" under fn="="',
-    group: "host.name", chart: "heat", lane: "db", waits: "lock", idle: true, source: "/a b.c", line: 17, code: { name: "f<int>(a, b)", file: "/x y", buildId: "00ff" },
+    group: "host.name", chart: "heat", lane: "db", waits: "lock", idle: true, self: true, source: "/a b.c", line: 17, code: { name: "f<int>(a, b)", file: "/x y", buildId: "00ff" },
     by: "host.name", find: "^a|b", sort: "-change", task: "1f3a5c7e", measure: "0a1b2c3d", whole: true, kept: "difference", calls: "skywalking",
     requests: { endpoint: "GET /a/{b}?c=d", min: 5, max: 900, status: "error", show: "slow", slow: 99.9, trace: "0af7651916cd43dd8448eb211c80319c",
       span: "b7ad6b7169203331", only: true, order: "value" }, filters: [{ label: "host.name", value: "a=b=", not: false }, { label: "k8s.pod/x", value: "", not: true }],
@@ -52,7 +52,11 @@ test("the state and its text", () => {
     assert.equal(decodeLive(encodeLive({ ...LIVE_DEFAULTS, last })).last, last);
   for (const bad of ["last=5", "last=-5m", "last=9999999d", "last=1e3s", "from=5&to=5", "from=5", "from=x&to=9", "from=9&to=5",
     "from=-1&to=5", "from=1e3&to=2e3", "x=y", "task=../x", "task=", "measure=../x"])
-    assert.deepEqual(decodeLive(bad), LIVE_DEFAULTS, bad);
+    assert.deepEqual(decodeLive(bad), { ...LIVE_DEFAULTS, view: "flame" }, bad);
+  // The address alone is the overview; what selects data, and nothing else, is a flame graph.
+  assert.deepEqual([encodeLive({ ...LIVE_DEFAULTS, view: "flame" }), encodeLive({ ...LIVE_DEFAULTS, last: 900 }), encodeLive({ ...LIVE_DEFAULTS, view: "flame", service: "a" })],
+    ["view=flame", "last=15m&view=overview", "service=a"]);
+  assert.equal(decodeLive("service=a").view, "flame");
   assert.equal(encodeSpan(90), "90s");
   assert.equal(decodeSpan("90s"), 90);
   assert.equal(encodeSpan(86400), "1d");

@@ -135,7 +135,7 @@ test("a trace: below its parent, by start; orphans and circles have their rows t
 });
 
 test("slow vs typical: rows and a picture of both sides; damaged answers", () => {
-  const side = { requests: 9, sampled: 7, stand_for: 9, from_ms: 10, to_ms: 20, value: 30 };
+  const side = { requests: 9, sampled: 7, stand_for: 9, from_ms: 10, to_ms: 20, mean_ms: 15, value: 30 };
   const nodes = { count: 4, name: [0, 1, 2, 2], below: [3, 2, 0, 0], self: [0, 1, 5, 4], total: [10, 10, 5, 4], kind: [-1, 1, 1, 0], level: [0, 3, 3, 3],
     inlined: [0, 0, 1, 0], line: [0, 0, 7, 0], base_self: [0, 1, 0, 2], base_total: [3, 3, 0, 2] };
   const answer = { from: 0, to: 1, type: "process_cpu:cpu:nanoseconds:cpu:nanoseconds", slow: side, middle: side, left_out: 3, damaged: false, kinds: ["kernel", "native"],

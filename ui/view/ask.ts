@@ -12,6 +12,8 @@ import type { Factors } from "../model/cost.ts";
 import { growthType, readGrowth } from "../model/growth.ts";
 import type { Growth } from "../model/growth.ts";
 import { readTimes } from "../model/kept.ts";
+import { readOverview } from "../model/overview.ts";
+import type { Overview } from "../model/overview.ts";
 import { parseBody } from "../model/payload.ts";
 import { bars, heatSteps, knownMs, readFirst, readHeat, readLines, readNames, shares, sortTypes } from "../model/series.ts";
 import type { Bars, Heat, Share } from "../model/series.ts";
@@ -66,10 +68,14 @@ export interface Lane {
 export type Timeline = { by: "stack"; stack: Stack } | { by: "lanes"; lanes: Lanes } | { by: "bars"; bars: Bars } | { by: "threads"; lanes: Lane[]; more: number } | { by: "heat"; heat: Heat };
 
 export type Part =
+  | { of: "overview"; overview: Overview }
   | { of: "flame"; profile: Profile; services: Share[]; timeline: Timeline; waits: Waits | null }
   | { of: "services"; rows: ServiceRow[]; by: string; labels: string[]; quality: Quality }
   | { of: "compare"; profile: Profile; services: Share[]; after: Bars; before: Bars; base: Range }
-  | { of: "traces"; endpoints: Endpoint[]; list: ListOf | null; order: string; requests: Request[]; waterfall: Waterfall | null; samples: TraceSamples | null; profile: Profile | null; slow: Slow | null; quality: Quality | null }
+  | { of: "traces"; endpoints: Endpoint[]; list: ListOf | null; order: string; requests: Request[]; waterfall: Waterfall | null; samples: TraceSamples | null; profile: Profile | null;
+      slow: Slow | null; otherSlow: Slow | null; quality: Quality | null;
+      /** Agents recorded waits when the opened trace ran. */
+      hasWaits: boolean }
   | { of: "tasks"; tasks: Task[]; policies: Policy[]; measurements: Measurement[]; task: Task | null; kept: Kept | null; waterfall: Waterfall | null; profile: Profile | null; calls: Analysis | null;
       together: Together | null; ms: number }
   | { of: "growth"; growth: Growth | null; services: Share[] }
@@ -306,18 +312,25 @@ async function askTraces(a: Round): Promise<{ part: Part; damaged: boolean }> {
   const which = { ...within(range), query: selector("", state.filters), type, stacks: state.stacks, ...parametersOf(r, state.service) };
   const ask = async (path: string, more: Parameters = {}): Promise<unknown> => source.json(path, { ...which, ...more }, signal);
   const picture = async (): Promise<Profile> => parseBody(await source.bytes("payload", which, signal));
-  const part = { of: "traces" as const, endpoints: [], list: null, order: "", requests: [], waterfall: null, samples: null, profile: null, slow: null, quality: null };
+  const part = { of: "traces" as const, endpoints: [], list: null, order: "", requests: [], waterfall: null, samples: null, profile: null, slow: null, otherSlow: null, quality: null, hasWaits: false };
   const damaged = (x: unknown): boolean => (x as { damaged?: unknown }).damaged === true;
   if (r.trace !== "") {
-    const [w, samples, profile] = await Promise.all([source.json(`traces/${r.trace}`, { type }, signal), r.show === "chart" ? askTimes(a) : null, picture()]);
-    return { part: { ...part, waterfall: readWaterfall(w), samples, profile }, damaged: damaged(w) };
+    const w = await source.json(`traces/${r.trace}`, { type }, signal);
+    const waterfall = readWaterfall(w);
+    // Whenever it was: a link to a trace has no time.
+    const of = { ...which, from: Math.floor(waterfall.from) - 1000, to: Math.ceil(waterfall.to) + 60000 };
+    const [types, samples, profile] = await Promise.all([source.json("types", { from: of.from, to: of.to }, signal), r.show === "chart" ? askTimes(a) : null,
+      source.bytes("payload", of, signal).then(parseBody)]);
+    return { part: { ...part, waterfall, samples, profile, hasWaits: wholeTime(readNames(types, "types")) !== null }, damaged: damaged(w) };
   }
   if (r.endpoint !== "" && r.show === "picture")
     return { part: { ...part, profile: await picture() }, damaged: false };
   if (r.endpoint !== "" && r.show === "slow") {
-    const s = await ask("slow", { limit: 100, slow: r.slow });
+    const whole = wholeTime(a.types);
+    const other = type === whole?.cpu ? whole.waits : type === whole?.waits ? whole.cpu : "";
+    const [s, o] = await Promise.all([type, other].map((t) => (t === "" ? null : ask("slow", { limit: 100, slow: r.slow, type: t }))));
     const slow = readSlow(s);
-    return { part: { ...part, slow, profile: slow.profile }, damaged: damaged(s) };
+    return { part: { ...part, slow, otherSlow: o ? readSlow(o) : null, profile: slow.profile }, damaged: damaged(s) };
   }
   const order = orderOf(state.sort, ENDPOINT_ORDERS, "-value");
   const [e, t] = await Promise.all([ask("endpoints", { limit: ENDPOINTS, order, search: r.endpoint === "" ? state.find : "" }),
@@ -419,6 +432,12 @@ async function askGrowth(a: Round): Promise<Answer> {
     own: { range: a.range, type } };
 }
 
+async function askOverview(a: Round): Promise<Answer> {
+  const json = await a.source.json("overview", { ...within(a.range), with_culprit: a.state.self ? "true" : "" }, a.signal);
+  const overview = readOverview(json, a.types);
+  return { part: { of: "overview", overview }, damaged: (json as { damaged?: unknown }).damaged === true, own: { range: a.range, type: overview.type } };
+}
+
 async function askAgents(a: Round): Promise<{ part: Part; damaged: boolean }> {
   const [agents, health] = await Promise.all([a.source.json("agents", {}, a.signal), a.source.json("health", {}, a.signal)]);
   return { part: { of: "agents", agents: readAgents(agents), events: eventTexts(health) }, damaged: false };
@@ -436,7 +455,7 @@ async function askMarks(a: Round): Promise<Mark[]> {
   return all.flat();
 }
 
-const ASK: Record<Part["of"], (a: Round) => Promise<Answer>> = { flame: askFlame, services: askTable, compare: askCompare, traces: askTraces, tasks: askTasks, growth: askGrowth, agents: askAgents };
+const ASK: Record<Part["of"], (a: Round) => Promise<Answer>> = { overview: askOverview, flame: askFlame, services: askTable, compare: askCompare, traces: askTraces, tasks: askTasks, growth: askGrowth, agents: askAgents };
 
 /** The filters of all requests about a type. */
 export function shownFilters(s: Pick<LiveState, "filters" | "idle">, type: string): Filter[] {

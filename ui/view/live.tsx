@@ -40,6 +40,8 @@ import type { FunctionOf } from "../model/measurements.ts";
 import { rangeOf, readTask } from "../model/tasks.ts";
 import { chosenOf, toggle, toggleWait, waitOf } from "../model/waits.ts";
 import { wokenBy } from "../model/wakes.ts";
+import { isEmpty } from "../model/overview.ts";
+import { OverviewView } from "./overview.tsx";
 import { recallTheme } from "./remember.ts";
 import { Services } from "./services.tsx";
 import { ServiceTable } from "./servicetable.tsx";
@@ -67,7 +69,7 @@ const TaskDialog = late(later, (m) => m.TaskDialog);
 const Tasks = late(later, (m) => m.Tasks);
 
 const KEYS: Keys = [
-  [["1", "…", "8"], "the views"],
+  [["1", "…", "9"], "the views"],
   [["l"], "back to live, or pause"],
   [["v"], "choose a service"],
   [["y"], "copy a link to this view and time range"],
@@ -80,7 +82,7 @@ const KEYS: Keys = [
 /** Around a slow call: its request began before, and ended after it. */
 const AROUND_MS = 60000;
 const VIEW_WORD: Record<ViewName, string> = {
-  flame: "Flame graph", services: "Services", compare: "Compare", traces: "Traces", tasks: "Tasks", agents: "Agents", files: "Files", growth: "Growth" };
+  overview: "Overview", flame: "Flame graph", services: "Services", compare: "Compare", traces: "Traces", tasks: "Tasks", agents: "Agents", files: "Files", growth: "Growth" };
 
 /** Source lines, instructions, a measurement: a sheet over the page. */
 const NO_SHEET = { source: "", line: 0, code: null, measure: "" };
@@ -295,7 +297,7 @@ function TimeTools(p: Common & { absolute: Range; onCustom: () => void; onNotes:
   const spanText = state.range ? rangeText(state.range, now) : `last ${lastText(state.last)}`;
   const options = LASTS.some(([s]) => s === state.last) ? LASTS : [...LASTS, [state.last, lastText(state.last)] as [number, string]];
   return <div class="tools">
-    {view && <Types types={state.view === "growth" ? view.types.filter(canGrow) : view.types} type={view.type} onType={(type) => change({ type })} />}
+    {view && state.view !== "overview" && <Types types={state.view === "growth" ? view.types.filter(canGrow) : view.types} type={view.type} onType={(type) => change({ type })} />}
     {view && <ExportOf {...p} view={view} />}
     <LinkButton state={state} range={absolute} />
     <button class="text" title="Saved views and annotations" onClick={p.onNotes}>Saved</button>
@@ -436,6 +438,10 @@ function Content(p: Common & { dropped: File[] }): preact.JSX.Element {
     return !poll.problem ? <div class="nothing loading"><p>Loading…</p></div>
       : <NoView {...p} problem={poll.problem} />;
   switch (part.of) {
+  case "overview":
+    return view!.first === 0 || isEmpty(part.overview) ? <Nothing poll={poll} type={p.type} state={state} change={change} />
+      : <OverviewView data={part.overview} self={state.self} type={p.type} ms={knownMs(view!.range, view!.first)} change={change}
+                      when={state.range ? `in ${rangeText(state.range, p.now)}` : `in the last ${lastText(state.last)}`} />;
   case "flame":
     return <Picture {...p} profile={part.profile} known={view!.range} />;
   case "compare":

@@ -22,7 +22,7 @@ export class RefusedError extends Error {
 }
 
 /** The paths that take the parameter `also`. */
-const SUMS = new Set(["series", "heatmap", "lanes", "flamegraph", "payload", "export", "source", "assembly"]);
+const SUMS = new Set(["slow", "series", "heatmap", "lanes", "flamegraph", "payload", "export", "source", "assembly"]);
 
 export type Parameters = Record<string, string | number>;
 

@@ -150,12 +150,12 @@ export function Traces(p: Props): preact.JSX.Element {
   const set = (x: Partial<RequestState>): void => change({ requests: { ...r, ...x } });
   const bar = <Bar {...p} set={set} />;
   if (part.waterfall)
-    return <div class="traces-page">{bar}<WaterfallView w={part.waterfall} state={r} type={p.type} onChange={set} />
+    return <div class="traces-page">{bar}<WaterfallView w={part.waterfall} hasWaits={part.hasWaits} state={r} type={p.type} onChange={set} />
       <nav class="tabs trace-tabs" aria-label="Of this trace">{(["picture", "chart"] as const).map((s) => <button key={s} aria-current={(r.show === "chart") === (s === "chart") ? "page" : undefined}
         onClick={() => set({ show: s })}>{SHOW_WORD[s]}</button>)}</nav>
       {r.show === "chart" ? p.chart : p.picture}</div>;
   if (part.slow)
-    return <div class="traces-page">{bar}<SlowTable slow={part.slow} onSource={(source, line) => change({ source, line, code: null })} onFunction={(name) => {
+    return <div class="traces-page">{bar}<SlowTable slow={part.slow} other={part.otherSlow} onSource={(source, line) => change({ source, line, code: null })} onFunction={(name) => {
       location.hash = new URLSearchParams({ q: `^${name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")}$` }).toString();
       set({ show: "picture", min: Math.floor(part.slow!.slow.from) });
     }} />{p.picture}</div>;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One trace: a row for each span, below its parent, with its samples. Choosing a row shows the span's picture. */
+import { useState } from "preact/hooks";
 import { showable } from "../model/payload.ts";
 import type { State } from "../model/tasks.ts";
 import { count, duration, plural, value } from "../model/text.ts";
-import { below } from "../model/traces.ts";
+import { below, linkTo, statesOf, whereTime } from "../model/traces.ts";
 import type { RequestState, Span, Waterfall } from "../model/traces.ts";
 import type { SampleType } from "../model/vocab.ts";
+import { copy } from "./copy.ts";
 import { StateBar, statesText } from "./states.tsx";
 
 const MOST = 1000;
@@ -19,6 +21,8 @@ interface Props {
   /** Time by state of each span itself, by its id: of a kept request. */
   states?: Map<string, State[]>;
   dark?: boolean;
+  /** Agents recorded waits then; undefined: where the time went is not said here. */
+  hasWaits?: boolean;
 }
 
 /** Returns a service's hue; hues are as far apart as the number of services allows. */
@@ -43,6 +47,21 @@ function SpanBar(p: { s: Span; left: string; width: string; hue: string; states:
   </>;
 }
 
+/** The id, which can be copied, and the same trace in other tools. */
+function Identity(p: { w: Waterfall; span: string }): preact.JSX.Element {
+  const { w } = p;
+  const [copied, setCopied] = useState(false);
+  return <span class="trace-id soft">Trace <code>{w.trace}</code> <button class="text" onClick={() => void copy(w.trace).then(() => setCopied(true))}>
+    {copied ? "Copied" : "Copy id"}</button>
+    {w.links.map((l) => [l, linkTo(l, w.trace, p.span)] as const).filter(([, url]) => url !== "").map(([l, url]) =>
+      <> <a key={l.name} href={url} target="_blank" rel="noopener noreferrer">{showable(l.name)}</a></>)}</span>;
+}
+
+/** The times at the quarters of a trace. */
+function Axis(p: { ns: number }): preact.JSX.Element {
+  return <div class="axis">{[0, 1, 2, 3, 4].map((i) => <span key={i}>{i === 0 ? "0" : duration(p.ns * i / 4)}</span>)}</div>;
+}
+
 export function WaterfallView(p: Props): preact.JSX.Element {
   const { w, state, type } = p;
   const all = w.to - w.from;
@@ -59,9 +78,12 @@ export function WaterfallView(p: Props): preact.JSX.Element {
         <label class="soft"><input type="checkbox" checked={!state.only} onChange={(e) => p.onChange({ only: !e.currentTarget.checked })} /> include
           child spans</label></>}
       {w.other.samples > 0 && <span class="n">{plural(w.other.samples, "sample")} in spans that did not arrive</span>}
+      {w.trace !== "" && <Identity w={w} span={state.span} />}
     </div>
+    {p.hasWaits !== undefined && <p class="where-time">
+      {whereTime(1e6 * (chosen?.duration ?? all), statesOf(w, chosen ? w.spans.indexOf(chosen) : -1, state.only), p.hasWaits)}</p>}
     <div class="table-scroll" tabIndex={0}><table>
-      <thead><tr><th class="c-name">Span</th><th class="c-bar">0 … {duration(1e6 * all)}</th><th class="num">Took</th>
+      <thead><tr><th class="c-name">Span</th><th class="c-bar"><Axis ns={1e6 * all} /></th><th class="num">Took</th>
         <th class="num">{showable(type.label)}</th>{sums && <th class="num">{showable(type.label)} incl. children</th>}</tr></thead>
       <tbody>{w.spans.slice(0, MOST).map((s, i) => <tr key={s.id} class={s.id === state.span ? "chosen" : ""}>
         <td class="c-name" style={{ paddingLeft: `${10 + INDENT * Math.min(s.depth, 20)}px` }}>
