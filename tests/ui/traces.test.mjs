@@ -179,6 +179,7 @@ it("why slow: the guilty function first, with its interval, and on to its line",
   assert.equal(first[7], "0 %", "no typical request runs it");
   // What check_mail calls has the same difference: one row.
   assert.match(first[3], /^check_mail mail\.py:12.*\+3 in the same call chain$/);
+  assert.ok(!others.some((r) => /^regex/.test(r[3])));
   assert.match(await text(p, ".slow .quality"), /slow requests \(.*–.*\), .* CPU each, [\d,]+ with samples.* typical requests \(.*\), .* with samples/);
   assert.doesNotMatch(await text(p, ".slow .quality"), /left out/);
   // The differential picture below: what only slow requests take is red.

@@ -19,10 +19,10 @@ test("findings: a sentence each, with its base", () => {
     causes: [{ of: "cpu", name: "check_coupon", file: "/demo/shop.py", line: 28, ms: 490, low_ms: 300, high_ms: 680 }] };
   const [f] = readOverview(overview([slow]), [CPU]).findings;
   assert.equal(f!.says, "GET /checkout of shop has a slow tail: p99 2.90 s, median 31.0 ms, of 5,012 requests");
-  assert.deepEqual(f!.why, [{ says: "98 % of the extra time is CPU time in check_coupon", file: "/demo/shop.py", line: 28 }]);
+  assert.deepEqual(f!.why, [{ says: "98.0 % of the extra time is CPU time in check_coupon", file: "/demo/shop.py", line: 28 }]);
   assert.deepEqual([f!.to.view, f!.to.requests?.show, f!.to.requests?.endpoint], ["traces", "slow", "GET /checkout"]);
   const why = (causes: object[]): string[] => readOverview(overview([{ ...slow, causes }]), []).findings[0]!.why.map((w) => w.says);
-  assert.deepEqual(why([{ of: "waiting", name: "get", ms: 400 }, ...slow.causes]), ["80 % of the extra time is waiting in get", "98 % of the extra time is CPU time in check_coupon"]);
+  assert.deepEqual(why([{ of: "waiting", name: "get", ms: 400 }, ...slow.causes]), ["80.0 % of the extra time is waiting in get", "98.0 % of the extra time is CPU time in check_coupon"]);
   assert.deepEqual(why([]), ["No function explains it with certainty"]);
   assert.equal(said({ kind: "errors", service: "a", endpoint: "GET /", requests: 340, errors: 12 }).replace(/3\.5(3)? %/, "3.5 %"), "GET / of a fails: 12 of 340 requests (3.5 %)");
   assert.equal(said({ kind: "cpu", service: "a", value: 600e9, before: 300e9 }), "a takes 2.00 cores, 2.0 times the 1.00 cores of the 5.00 min before");
@@ -49,15 +49,15 @@ test("why slow: a row for each call chain, with the line of the program itself",
   const all = chains(s);
   // other has the same difference, but no call connects it with a.
   assert.deepEqual(all.map((c) => [c.head.name, c.rows.length, placeOf(c.at.file, c.at.line)]), [["a", 3, "b.py:7"], ["other", 1, ""]]);
-  assert.deepEqual(reasons(s, null).map((r) => r.says), ["A slow request takes 330 ms on average, a typical one 30.0 ms: 300 ms more", "98 % of the extra time is CPU time in b"]);
+  assert.deepEqual(reasons(s, null).map((r) => r.says), ["A slow request takes 330 ms on average, a typical one 30.0 ms: 300 ms more", "98.0 % of the extra time is CPU time in b"]);
   const bare = { ...(answer() as { rows: object[] }).rows[0]!, low: -1 };
   assert.match(reasons(readSlow(answer({ rows: [bare] })), null)[1]!.says, /^No function explains this with certainty/);
   const waits = readSlow(answer({ type: WAITS, rows: [{ ...(answer() as { rows: object[] }).rows[0]!, effect: 297 * MS }] }));
-  assert.deepEqual(reasons(s, waits).slice(1).map((r) => r.says), ["99 % of the extra time is waiting in a", "98 % of the extra time is CPU time in b"]);
+  assert.deepEqual(reasons(s, waits).slice(1).map((r) => r.says), ["99.0 % of the extra time is waiting in a", "98.0 % of the extra time is CPU time in b"]);
 });
 
 test("a share only of what it is a share of", () => {
-  assert.equal(shareText(98, 100), "98 % of the extra time");
+  assert.equal(shareText(98, 100), "98.0 % of the extra time");
   assert.equal(shareText(300 * MS, 100 * MS), "300 ms more", "several threads at once");
   assert.equal(shareText(300 * MS, 0), "300 ms more");
 });
