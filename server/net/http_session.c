@@ -304,8 +304,8 @@ static bool is_from_foreign_page(const struct net_listener *l, const struct http
 }
 
 /*
- * These need no token and have no data: the page itself, which its scripts draw, asks for a token. No
- * body is allowed.
+ * These need no token and have no data: the page itself, which its scripts draw, asks for a token.
+ * No body is allowed.
  */
 static bool is_public(const struct http_head *h)
 {
