@@ -24,7 +24,11 @@ interface Props {
 function One(p: { f: Finding; change: Props["change"] }): preact.JSX.Element {
   const { f } = p;
   return <li class="finding" data-kind={f.kind}><p>{f.says}. {f.why.map((w, i) => <span key={i}>{w.says}{w.file !== "" && <>, <button class="pick" title={`Show ${showable(w.file)}`}
-    onClick={() => p.change({ ...f.to, source: w.file, line: w.line, code: null })}>{showable(placeOf(w.file, w.line))}</button></>}. </span>)}</p>
+    onClick={() => {
+      // Two entries of the history: closing the source shows why.
+      p.change(f.to);
+      p.change({ source: w.file, line: w.line, code: null });
+    }}>{showable(placeOf(w.file, w.line))}</button></>}. </span>)}</p>
     <button class="text" onClick={() => p.change(f.to)}>{f.link} →</button></li>;
 }
 
