@@ -8,7 +8,7 @@ import { baseScale } from "../model/layout.ts";
 import { baseSamplesPerValue, change, samplesPerValue, significant, zScore } from "../model/stats.ts";
 import type { ColourBy } from "../model/state.ts";
 import { base, percent } from "../model/text.ts";
-import { frameName, GROUP, INLINED, NONE } from "../model/tree.ts";
+import { COLLAPSED, frameName, GROUP, INLINED, NONE } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import { frameKind, waitOfFrame } from "../model/vocab.ts";
 import type { Wait } from "../model/vocab.ts";
@@ -190,6 +190,9 @@ function byFrame(p: Profile, tree: Tree, theme: Theme, by: ColourBy): Colouring 
     } else if (flags & GROUP) {
       frame[f] = group;
       put(f, "process, thread", "Not code: the name of a process or thread", group);
+    } else if (flags & COLLAPSED && kindClass !== "kernel") {
+      frame[f] = group;
+      put(f, "runtimes, libraries", kind.help, group);
     } else if (kindClass === "note") {
       frame[f] = note;
       put(f, kind.name, kind.help, note);

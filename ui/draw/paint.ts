@@ -8,7 +8,7 @@
 import type { Boxes } from "../model/layout.ts";
 import { holdsMatch } from "../model/search.ts";
 import type { Matches } from "../model/search.ts";
-import { frameName, GROUP, INLINED } from "../model/tree.ts";
+import { COLLAPSED, GROUP, INLINED, nodeName } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import type { Colouring, Theme } from "./colour.ts";
 import { TextWidths } from "./measure.ts";
@@ -48,8 +48,6 @@ export interface Scene {
   colours: Colouring;
   theme: Theme;
   matches: Matches | null;
-  /** Frames above this depth are the way to the zoomed one, painted faded. */
-  zoomDepth: number;
   icicle: boolean;
   /** Rows in all; the canvas shows those from scrollTop. */
   rows: number;
@@ -138,21 +136,20 @@ export class Painter {
   }
 
   /**
-   * A style is a number: palette index × 4 + 1 for faded + 2 for "does not match while others do";
+   * A style is a number: palette index × 4 + 2 for "does not match while others do";
    * behind the palette: matches, then the folded boxes.
    */
   private style(s: Scene, i: number): number {
     const { boxes: b, matches: m, tree } = s;
     const node = b.node[i]!;
-    const faded = b.row[i]! < s.zoomDepth ? 1 : 0;
     const base = s.colours.palette.length * 4;
     if (b.folded[i]! > 0) {
       const hot = m !== null && holdsMatch(m, tree, node, b.last[i]!);
-      return base + 4 + (hot ? 4 : 0) + faded;
+      return base + 4 + (hot ? 4 : 0);
     }
-    if (m && m.frames[tree.frame[node]!])
-      return base + faded;
-    return s.colours.of[node]! * 4 + faded + (m ? 2 : 0);
+    if (m && (m.frames[tree.frame[node]!] || m.boxes?.[node]))
+      return base;
+    return s.colours.of[node]! * 4 + (m ? 2 : 0);
   }
 
   /** Visible boxes ordered by style, as indices in this.order; their number is returned. */
@@ -251,9 +248,7 @@ export class Painter {
       ctx.fillStyle = look.match;
     else
       ctx.fillStyle = s.colours.palette[st >> 2]!;
-    const faded = st & 1;
-    const unmatched = st < base && st & 2;
-    ctx.globalAlpha = (faded ? 0.5 : 1) * (unmatched ? 0.35 : 1);
+    ctx.globalAlpha = st < base && st & 2 ? 0.35 : 1;
   }
 
   private label(s: Scene, i: number, max: number): string {
@@ -263,9 +258,9 @@ export class Painter {
       return this.widths.of(words) <= max ? words : this.widths.of(String(n)) <= max ? String(n) : "";
     }
     const frame = s.tree.frame[s.boxes.node[i]!]!;
-    const name = frameName(s.profile, frame);
+    const name = nodeName(s.profile, s.tree, s.boxes.node[i]!);
     // "kworker/0:1" is no path.
-    return s.profile.frames.flags[frame]! & GROUP ? this.widths.fitPlain(name, max) : this.widths.fit(name, max);
+    return s.profile.frames.flags[frame]! & (GROUP | COLLAPSED) ? this.widths.fitPlain(name, max) : this.widths.fit(name, max);
   }
 
   private labels(s: Scene, n: number, look: Look): void {

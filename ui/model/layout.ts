@@ -99,10 +99,11 @@ export class Boxes {
 /**
  * Fills `out` with the boxes of the range [v0, v1) over `width` pixels. Neighbouring siblings
  * narrower than `minPx` become one folded box, unless it is a single frame with nothing above it,
- * which is drawn as it is: there is nothing to say about it that its own box does not say.
+ * which is drawn as it is: there is nothing to say about it that its own box does not say. Rows begin at the depth `top`;
+ * what is above has none.
  */
 export function layout(tree: Tree, w: Weights, v0: number, v1: number, width: number,
-                       minPx: number, out: Boxes): Boxes {
+                       minPx: number, out: Boxes, top = 0): Boxes {
   out.n = 0;
   if (!(v1 > v0) || width <= 0)
     return out;
@@ -123,7 +124,8 @@ export function layout(tree: Tree, w: Weights, v0: number, v1: number, width: nu
     if (t >= tiny) {
       const x0 = Math.max(0, (s - v0) * scale);
       const x1 = Math.min(width, (s + t - v0) * scale);
-      out.push(i, i, 0, depth[i]!, x0, x1 - x0);
+      if (depth[i]! >= top)
+        out.push(i, i, 0, depth[i]! - top, x0, x1 - x0);
       i++;
       continue;
     }
@@ -142,7 +144,8 @@ export function layout(tree: Tree, w: Weights, v0: number, v1: number, width: nu
     }
     const x0 = Math.max(0, (s - v0) * scale);
     const x1 = Math.min(width, (end - v0) * scale);
-    out.push(i, last, count === 1 ? 0 : count, d, x0, x1 - x0);
+    if (d >= top)
+      out.push(i, last, count === 1 ? 0 : count, d - top, x0, x1 - x0);
     i = j;
   }
   return out;

@@ -4,7 +4,7 @@
  * ours, but the page may have been cut short or edited, so every read is checked and ends in a
  * DataError that the page shows.
  */
-import { buildTree, DataError, GROUP, NONE } from "./tree.ts";
+import { buildTree, DataError, GROUP, INLINED, LINE_SAMPLED, NONE } from "./tree.ts";
 import type { FrameTable, Kind, Mapping, Meta, Profile, Samples, Tree } from "./tree.ts";
 
 const MAGIC = "CULPRIT1";
@@ -116,6 +116,7 @@ function readFrames(r: Reader, strings: number, kinds: number, mappings: number)
     // A kind that a later culprit added reads as the first one, "unknown".
     if (kind[i]! >= kinds)
       kind[i] = 0;
+    flags[i]! &= INLINED | GROUP | LINE_SAMPLED;
     mapping[i] = mapping[i] === 0 ? NONE : mapping[i]! - 1;
   }
   return { n, name, kind, flags, file, line, mapping };

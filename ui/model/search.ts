@@ -5,6 +5,7 @@
  * a percentage never exceeds what is really there.
  */
 import type { Weights } from "./layout.ts";
+import { COLLAPSED } from "./tree.ts";
 import type { Profile, Tree } from "./tree.ts";
 
 export type Matcher = { test: (name: string) => boolean } | { error: string } | null;
@@ -45,6 +46,9 @@ export function matchFrames(p: Profile, m: Matcher): Uint8Array {
   const seen = new Int8Array(p.strings.length).fill(-1);
   for (let f = 0; f < p.frames.n; f++) {
     const s = p.frames.name[f]!;
+    // A box matches by what it stands for, not by its label.
+    if (p.frames.flags[f]! & COLLAPSED)
+      continue;
     if (seen[s]! < 0)
       seen[s] = m.test(p.strings[s]!) ? 1 : 0;
     hits[f] = seen[s]!;
@@ -55,20 +59,22 @@ export function matchFrames(p: Profile, m: Matcher): Uint8Array {
 export interface Matches {
   /** By frame id. */
   frames: Uint8Array;
+  /** By node: 1 for a box of mine.ts that holds a match. */
+  boxes: Uint8Array | null;
   /** Topmost matching nodes, left to right. */
   top: Uint32Array;
 }
 
 /** Runs at each letter, over up to a million nodes: what is below a match is not looked at. */
-export function findMatches(tree: Tree, frames: Uint8Array): Matches {
+export function findMatches(tree: Tree, frames: Uint8Array, boxes: Uint8Array | null = null): Matches {
   const { frame, below, n } = tree;
   const top: number[] = [];
   for (let i = 0; i < n; i++)
-    if (frames[frame[i]!]) {
+    if (frames[frame[i]!] || boxes?.[i]) {
       top.push(i);
       i += below[i]!;
     }
-  return { frames, top: new Uint32Array(top) };
+  return { frames, boxes, top: new Uint32Array(top) };
 }
 
 /** How many of these rising numbers are smaller. */
@@ -120,7 +126,7 @@ export function holdsMatch(m: Matches, tree: Tree, first: number, last: number):
   if (over < 0 || over + tree.below[over]! < first)
     return false;
   for (let i = first; i <= end; i++)
-    if (m.frames[tree.frame[i]!])
+    if (m.frames[tree.frame[i]!] || m.boxes?.[i])
       return true;
   return false;
 }

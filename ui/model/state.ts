@@ -23,6 +23,11 @@ export interface ViewState {
   icicle: boolean;
   /** Leaves first. */
   inverted: boolean;
+  /** Only the reader's own code, other frames in boxes; and patterns of what is own. null: as the browser remembers. */
+  mine: boolean | null;
+  own: string | null;
+  /** Siblings by weight, the heaviest first; else by name. */
+  byWeight: boolean;
   /** Draw frames that are too narrow to tell apart, as far as the screen can. */
   narrow: boolean;
   /** null: as the width of the window suggests. */
@@ -50,7 +55,7 @@ export interface ViewState {
 }
 
 export const DEFAULTS: ViewState = {
-  zoom: "", search: "", icicle: false, inverted: false, narrow: false, panes: null, colour: null, theme: null, widthBy: "after",
+  zoom: "", search: "", icicle: false, inverted: false, mine: null, own: null, byWeight: false, narrow: false, panes: null, colour: null, theme: null, widthBy: "after",
   normalise: null, sort: "self", descending: true, filter: "", transforms: [], groups: false, waits: "", idle: false, only: [], range: null, lane: "", sandwich: "",
 };
 
@@ -66,6 +71,12 @@ export function encodeState(s: ViewState): string {
     q.set("i", s.icicle ? "1" : "0");
   if (s.inverted)
     q.set("v", "1");
+  if (s.mine !== null)
+    q.set("a", s.mine ? "0" : "1");
+  if (s.own !== null)
+    q.set("own", s.own);
+  if (s.byWeight)
+    q.set("o", "w");
   if (s.narrow)
     q.set("k", "1");
   if (s.panes)
@@ -122,6 +133,9 @@ export function decodeState(hash: string): ViewState {
     search: q.get("q") ?? "",
     icicle: flag("i", DEFAULTS.icicle),
     inverted: flag("v", false),
+    mine: q.get("a") === "1" ? false : q.get("a") === "0" ? true : null,
+    own: q.get("own"),
+    byWeight: q.get("o") === "w",
     narrow: flag("k", false),
     panes: PANES[q.get("t") ?? ""] ?? null,
     colour: oneOf<ColourBy>(q.get("c"), ["kind", "package", "name", "wait", "diff"]),

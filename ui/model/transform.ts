@@ -33,6 +33,8 @@ export class TreeBuilder {
   private readonly self: number[] = [];
   private readonly base: number[] | null;
   private readonly known = new Map<number, number>();
+  /** By node: its number in the finished tree. */
+  index = new Uint32Array(0);
 
   constructor(p: Profile, ids: FunctionIds, rootFrame: number, withBase: boolean) {
     this.p = p;
@@ -62,6 +64,11 @@ export class TreeBuilder {
     return c;
   }
 
+  /** Another frame for a node; its siblings do not merge with it. */
+  rename(node: number, frame: number): void {
+    this.frame[node] = frame;
+  }
+
   add(node: number, self: number, base: number): void {
     this.self[node]! += self;
     if (this.base)
@@ -74,9 +81,11 @@ export class TreeBuilder {
     const depth = new Uint32Array(n);
     const self = new Float64Array(n);
     const base = this.base ? new Float64Array(n) : null;
+    this.index = new Uint32Array(n);
     const stack: [number, number][] = [[0, 0]];
     for (let i = 0; stack.length > 0; i++) {
       const [node, d] = stack.pop()!;
+      this.index[node] = i;
       frame[i] = this.frame[node]!;
       depth[i] = d;
       self[i] = this.self[node]!;

@@ -19,6 +19,8 @@ export const INLINED = 1;
 export const GROUP = 2;
 /** The line is one that was hit, not where the function starts. */
 export const LINE_SAMPLED = 4;
+/** Only of this page, never in a payload: a box of frames that are not the reader's own (mine.ts). */
+export const COLLAPSED = 8;
 
 export interface FrameTable {
   n: number;
@@ -48,6 +50,8 @@ export interface Tree {
   base: { self: Float64Array; total: Float64Array } | null;
   /** Number of levels: 1 + the largest depth. */
   levels: number;
+  /** By node: how many frames a box of mine.ts stands for, 0 for a frame. */
+  folded?: Uint32Array;
 }
 
 export interface Mapping {
@@ -166,8 +170,11 @@ export function frameName(p: Profile, frame: number): string {
   return p.strings[p.frames.name[frame]!] ?? "";
 }
 
+/** Of a box what it stands for: "12 runtime frames". */
 export function nodeName(p: Profile, tree: Tree, node: number): string {
-  return frameName(p, tree.frame[node]!);
+  const frame = tree.frame[node]!;
+  const name = frameName(p, frame);
+  return p.frames.flags[frame]! & COLLAPSED ? `${tree.folded?.[node] ?? ""} ${name} frames`.trim() : name;
 }
 
 function stringHash(s: string, h: number): number {
@@ -222,4 +229,25 @@ export function findPath(h: { lo: Uint32Array; hi: Uint32Array }, id: string): n
     if (h.lo[i] === lo && h.hi[i] === hi)
       return i;
   return -1;
+}
+
+/** The tree with siblings by weight, the heaviest first; `at` is the new number of each node. */
+export function heaviestFirst(t: Tree): { tree: Tree; at: Uint32Array } {
+  const weight = (i: number): number => t.total[i]! + (t.base?.total[i] ?? 0);
+  const order = new Uint32Array(t.n);
+  const at = new Uint32Array(t.n);
+  const stack = [0];
+  for (let k = 0; stack.length > 0; k++) {
+    const i = stack.pop()!;
+    order[k] = i;
+    at[i] = k;
+    const kids: number[] = [];
+    for (let c = i + 1; c <= i + t.below[i]!; c += t.below[c]! + 1)
+      kids.push(c);
+    // Last first, because the stack turns them round.
+    stack.push(...kids.sort((a, b) => weight(a) - weight(b) || b - a));
+  }
+  const u32 = (a: Uint32Array): Uint32Array => Uint32Array.from(order, (i) => a[i]!);
+  const tree = buildTree(u32(t.frame), u32(t.depth), Float64Array.from(order, (i) => t.self[i]!), t.base && Float64Array.from(order, (i) => t.base!.self[i]!));
+  return { tree: t.folded ? { ...tree, folded: u32(t.folded) } : tree, at };
 }

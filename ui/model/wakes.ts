@@ -4,6 +4,7 @@
  * groups, the waiter's stack, and for each known waker (the waker of that one comes last) a note "[woken by NAME]" and its
  * stack from its leaf on; then the category.
  */
+import { PLUMBING_FILES, RUNTIME_FILES } from "./mine.ts";
 import { base } from "./text.ts";
 import { frameName, GROUP, NONE } from "./tree.ts";
 import type { Profile } from "./tree.ts";
@@ -66,10 +67,6 @@ export function eachWait(p: Profile, visit: (w: Waited, node: number) => void): 
   }
 }
 
-/** Files whose functions are how one waits, and not who waits or why. */
-const PLUMBING_FILES = /^(ld-linux|ld-musl|libc[.-]|libpthread|libstdc\+\+|libc\+\+|libgcc|libuv|\[vdso\]|\[kernel\])/;
-/** Interpreters, below whose functions are those of the program. */
-const RUNTIME_FILES = /^(python\d|libpython|libjvm|node$|libnode|ruby|libruby|php|libphp|perl|libperl|beam|luajit|libluajit|dotnet|libcoreclr)/;
 /** Functions of runtimes and libraries that do nothing but lock, wait and wake. */
 const PLUMBING = /^(_*pthread_|_*lll_|_*futex(_|$)|_*sem_|syscall|clone3?$|start_thread|std::(__1::)?(mutex|condition_variable|unique_lock|lock_guard|thread)|__gthread|PyThread_|PyMutex_|_PyMutex|_PySemaphore|take_gil|drop_gil|runtime\.|internal\/|sync\.|sync\/|syscall\.|poll\.|java\.util\.concurrent\.locks\.|jdk\.internal\.|java\.lang\.Object\.wait|sun\.|Unsafe|parking_lot|std::sys|std::sync|core::|tokio::park)/;
 

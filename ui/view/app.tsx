@@ -24,7 +24,8 @@ import type { Losses } from "../model/stats.ts";
 import { count, percent, value } from "../model/text.ts";
 import { applyTransform, invert, narrowGroups, withoutGroups, withoutPaths } from "../model/transform.ts";
 import type { Transform } from "../model/transform.ts";
-import { findPath, frameName, GROUP, INLINED, NONE, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
+import { collapseOthers, hiddenMatches, insideOf, mineByWeight, ownersOf, parseRules, selfWithHidden, weightOfMatches, withBoxes } from "../model/mine.ts";
+import { COLLAPSED, findPath, frameName, GROUP, heaviestFirst, INLINED, NONE, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
 import type { Profile, Samples, Tree } from "../model/tree.ts";
 import { frameKind, valueType, WAIT_LABEL, waitOfFrame } from "../model/vocab.ts";
 import { eachSample, hasTimes, sampleLanes, sampleLines, sampleRange, selectSamples } from "../model/samples.ts";
@@ -42,6 +43,8 @@ import { recallTheme, remember } from "./remember.ts";
 import type { Keys } from "./help.tsx";
 import { LaneView } from "./lanes.tsx";
 import { Menu } from "./menu.tsx";
+import { MineTools } from "./mine.tsx";
+import { recall, remember } from "./remember.ts";
 import type { Item } from "./menu.tsx";
 import { useNode } from "./node.ts";
 import { SandwichView } from "./sandwich.tsx";
@@ -161,7 +164,8 @@ function keptWaits(transforms: Transform[]): Filter[] {
 export function App(p: Props): preact.JSX.Element {
   const [state, change] = useHash();
   const inFile = p.file === true && p.profile.tree.base === null;
-  const [menu, setMenu] = useState<{ spot: Spot; at: Place } | null>(null);
+  // The menu of a node of the flame graph, or (node -1) of a row's function.
+  const [menu, setMenu] = useState<{ frame: number; node: number; at: Place } | null>(null);
   const [hover, setHover] = useState<Hover | null>(null);
   // The profile under an open menu or card stays until it is closed.
   const held = useRef(p.profile);
@@ -172,7 +176,11 @@ export function App(p: Props): preact.JSX.Element {
   const chosen = useMemo(() => inFile && (state.only.length > 0 || state.range) ? { ...whole, tree: selectSamples(whole, state.only, state.range) } : whole,
                          [whole, inFile, onlyKey]);
   // A server leaves out the time of idle threads; in a file the page does.
-  const profile = useMemo(() => inFile && !state.idle ? withoutIdlePaths(chosen) : chosen, [chosen, inFile, state.idle]);
+  const plain = useMemo(() => inFile && !state.idle ? withoutIdlePaths(chosen) : chosen, [chosen, inFile, state.idle]);
+  const isMine = state.mine ?? recall("all") !== "1";
+  const rules = state.own ?? recall("own");
+  const owners = useMemo(() => isMine ? ownersOf(plain, parseRules(rules)) : null, [plain, isMine, rules]);
+  const profile = useMemo(() => owners?.divides ? withBoxes(plain, owners) : plain, [plain, owners]);
   const ofWaits = useMemo((): Waits | null => {
     if (!inFile || !showsWaits(whole))
       return null;
@@ -213,7 +221,16 @@ export function App(p: Props): preact.JSX.Element {
   const isMerged = groups > 0 && !state.groups;
   const upright = useMemo(() => state.transforms.reduce((t, x) => applyTransform(profile, t, ids, x), isMerged ? withoutGroups(profile, profile.tree, ids) : profile.tree),
                           [profile, ids, transformKey, isMerged]);
-  const tree = useMemo(() => state.inverted ? invert(profile, upright, ids) : upright, [profile, upright, ids, state.inverted]);
+  const mine = useMemo(() => {
+    const m = owners?.divides ? collapseOthers(profile, upright, ids, owners) : null;
+    return m && state.byWeight ? mineByWeight(m) : m;
+  }, [profile, upright, ids, owners, state.byWeight]);
+  const tree = useMemo(() => {
+    const t = state.inverted ? invert(profile, mine?.tree ?? upright, ids) : mine?.tree ?? upright;
+    return state.byWeight && t !== mine?.tree ? heaviestFirst(t).tree : t;
+  }, [profile, upright, mine, ids, state.inverted, state.byWeight]);
+  // The table has the numbers of the picture's nodes, but an own function with the hidden frames that it calls.
+  const tableTree = useMemo(() => mine ? selfWithHidden(mine) : state.inverted ? upright : tree, [mine, upright, tree, state.inverted]);
   const scale = baseScale(profile.tree, normalise);
   const weights = useMemo(() => weigh(tree, state.widthBy, scale), [tree, state.widthBy, scale]);
   const hashes = useMemo(() => pathHashes(profile, tree), [profile, tree]);
@@ -222,8 +239,9 @@ export function App(p: Props): preact.JSX.Element {
   const search = useMemo(() => matcher(state.search), [state.search]);
   const badSearch = search !== null && "error" in search ? search.error : "";
   const matchedFrames = useMemo(() => (search && !badSearch ? matchFrames(profile, search) : null), [profile, search]);
-  const matches = useMemo(() => (matchedFrames ? findMatches(tree, matchedFrames) : null),
-                          [profile, tree, matchedFrames]);
+  const inBoxes = useMemo(() => mine && matchedFrames ? hiddenMatches(mine, upright, matchedFrames) : null, [mine, upright, matchedFrames]);
+  const matches = useMemo(() => (matchedFrames ? findMatches(tree, matchedFrames, state.inverted ? null : inBoxes?.boxes) : null),
+                          [profile, tree, matchedFrames, inBoxes]);
 
   // The path from the root to the zoomed frame. If newer samples lack the frame, its caller is zoomed.
   const trail = useRef<string[]>([]);
@@ -243,6 +261,19 @@ export function App(p: Props): preact.JSX.Element {
         return { first, last: first };
     return ALL;
   }, [state.zoom, hashes, tree, weights]);
+
+  // The boxes' own frames are behind all others, and no row is of them.
+  const ownFrames = useMemo(() => owners && Uint16Array.from({ length: profile.frames.n }, (_, f) => owners.of[f] ?? 1), [owners, profile]);
+  const ownCount = useMemo(() => {
+    const n = { own: 0, others: 0 };
+    if (owners)
+      for (let i = 0; i < ids.n; i++) {
+        const o = owners.of[ids.frame[i]!];
+        n.own += o === 0 ? 1 : 0;
+        n.others += o !== undefined && o > 1 ? 1 : 0;
+      }
+    return n;
+  }, [owners, ids]);
 
   const arrived = useArrived(tree, zoom);
 
@@ -303,32 +334,34 @@ export function App(p: Props): preact.JSX.Element {
     change({ search: state.search === exactly(name) ? "" : exactly(name) });
   };
 
-  const transform = (op: Transform["op"], node: number): void =>
-    change({ zoom: "", transforms: [...state.transforms, op === "merge" ? { op } : { op, name: nodeName(profile, tree, node) }] }, true);
-  const fileOf = (node: number): string => profile.strings[profile.frames.file[tree.frame[node]!]!] ?? "";
-  const openSource = (node: number): void => {
-    if (fileOf(node) !== "")
-      p.onSource?.(fileOf(node), profile.frames.line[tree.frame[node]!]!);
+  // The function that keys and the menu are about: that of the focused frame, else of the row that was chosen last.
+  const [picked, setPicked] = useState<{ frame: number; profile: Profile } | null>(null);
+  const current = focus > 0 ? tree.frame[focus]! : picked?.profile === profile ? picked.frame : -1;
+  const isBox = (f: number): boolean => (profile.frames.flags[f]! & COLLAPSED) !== 0;
+  const transform = (op: Transform["op"], f: number): void => isBox(f) ? undefined
+    : change({ zoom: "", transforms: [...state.transforms, op === "merge" ? { op } : { op, name: frameName(profile, f) }] }, true);
+  const fileOf = (f: number): string => profile.strings[profile.frames.file[f]!] ?? "";
+  const openSource = (f: number): void => {
+    if (fileOf(f) !== "")
+      p.onSource?.(fileOf(f), profile.frames.line[f]!);
   };
   /** Code that was made at run time has no file; its kind is sent instead, and the server explains why it has no code. */
-  const codeOf = (node: number): CodeOf | null => {
-    const f = tree.frame[node]!;
+  const codeOf = (f: number): CodeOf | null => {
     const kind = profile.kinds[profile.frames.kind[f]!]?.name ?? "";
     const m = profile.frames.mapping[f]!;
-    if (profile.frames.flags[f]! & GROUP || frameKind(kind)?.class === "note" || kind === "")
+    if (profile.frames.flags[f]! & (GROUP | COLLAPSED) || frameKind(kind)?.class === "note" || kind === "")
       return null;
     const { path, buildId } = m === NONE ? { path: "", buildId: "" } : profile.mappings[m]!;
     return { name: frameName(profile, f), file: path || `[${kind}]`, buildId };
   };
-  const openCode = (node: number): void => {
-    const code = codeOf(node);
+  const openCode = (f: number): void => {
+    const code = codeOf(f);
     if (code)
       p.onCode?.(code);
   };
   /** The menu's entry; none for what is no function. */
-  const measuring = (node: number): Item[] => {
-    const code = p.onMeasure ? codeOf(node) : null;
-    const f = tree.frame[node]!;
+  const measuring = (f: number): Item[] => {
+    const code = p.onMeasure ? codeOf(f) : null;
     return code ? [["Measure this function", () => p.onMeasure!({ function: code.name, file: code.file }), undefined,
       whyNotMeasured(profile.kinds[profile.frames.kind[f]!]?.name ?? "", code.name, code.file, (profile.frames.flags[f]! & INLINED) !== 0)]] : [];
   };
@@ -339,6 +372,25 @@ export function App(p: Props): preact.JSX.Element {
   const only = (filters: Filter[], range = state.range): void => change({ only: filters, range, zoom: "" }, true);
   const onWait = p.onWait ?? ((name: string): void => keep(`[${name}]`));
   const turn = (): void => change({ inverted: !state.inverted, zoom: "" }, true);
+  const showMine = (on: boolean): void => {
+    remember("all", on ? "0" : "1");
+    setHover(null);
+    change({ mine: on, zoom: "" }, true);
+  };
+  const openMenu = (frame: number, node: number, at: Place): void => {
+    setHover(null);
+    setMenu({ frame, node, at });
+  };
+  /** By the keyboard: of the row in hand, else of the focused frame, which is also the match that was gone to. */
+  const menuByKey = (target: HTMLElement): boolean => {
+    const row = target.closest<HTMLElement>("tr[data-frame]");
+    const r = row?.getBoundingClientRect();
+    if (row && r)
+      openMenu(Number(row.dataset["frame"]), -1, { x: r.left + 80, y: r.bottom });
+    else if (focus >= 0)
+      document.querySelector(".flame-window")?.dispatchEvent(new MouseEvent("contextmenu", { cancelable: true }));
+    return row !== null || focus >= 0;
+  };
   const nextPanes = (): void => change({ panes: panes === "both" ? "picture" : panes === "picture" ? "table" : "both" });
 
   const openSandwich = useCallback((name: string) => change({ sandwich: name }, true), [change]);
@@ -358,6 +410,11 @@ export function App(p: Props): preact.JSX.Element {
     // A dialog over the page has its own keys.
     if (e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]"))
       return;
+    if (e.key === "ContextMenu" || (e.key === "F10" && e.shiftKey)) {
+      if (menuByKey(target))
+        e.preventDefault();
+      return;
+    }
     if (e.key === "Escape") {
       if (menu) {
         setMenu(null);
@@ -386,15 +443,17 @@ export function App(p: Props): preact.JSX.Element {
     case "k": change({ narrow: !state.narrow }); break;
     case "d": turnTheme(); break;
     case "c": nextColour(); break;
-    case "s": if (focus > 0) openSandwich(nodeName(profile, tree, focus)); break;
-    case "o": if (focus > 0) openSource(focus); break;
-    case "a": if (focus > 0) openCode(focus); break;
-    case "F": if (focus > 0) transform("focus", focus); break;
-    case "D": if (focus > 0) transform("drop", focus); break;
-    case "H": if (focus > 0) transform("hide", focus); break;
-    case "E": if (focus > 0) transform("fold", focus); break;
-    case "R": if (focus > 0) transform("collapse", focus); break;
+    case "s": if (current >= 0 && !isBox(current)) openSandwich(frameName(profile, current)); break;
+    case "o": if (current >= 0) openSource(current); break;
+    case "a": if (current >= 0) openCode(current); break;
+    case "F": if (current >= 0) transform("focus", current); break;
+    case "D": if (current >= 0) transform("drop", current); break;
+    case "H": if (current >= 0) transform("hide", current); break;
+    case "E": if (current >= 0) transform("fold", current); break;
+    case "R": if (current >= 0) transform("collapse", current); break;
     case "M": transform("merge", 0); break;
+    case "x": showMine(!isMine); break;
+    case "w": change({ byWeight: !state.byWeight }); break;
     case "?": setHelp(true); break;
     case "Backspace":
       if (zoom.first > 0)
@@ -404,6 +463,35 @@ export function App(p: Props): preact.JSX.Element {
     }
     e.preventDefault();
   };
+  /** The menu's entries for a place in the picture, and for a function wherever it was chosen. */
+  const ofNode = (node: number): Item[] => [
+    ["Zoom in", () => onZoom({ first: node, last: node }), "Enter"],
+    ["Copy link to this frame", () => void copy(location.href.replace(/#.*/, "") + "#" + encodeState({ ...state, theme: null, zoom: pathId(hashes, node) }))],
+    ["Copy stack", () => void copy(pathOf(tree, node).slice(1).reverse().map((i) => nodeName(profile, tree, i)).join("\n"))],
+  ];
+  const ofFunction = (f: number): Item[] => {
+    const name = frameName(profile, f);
+    return [
+      ["Search for this function", () => change({ search: exactly(name) })],
+      ["Callers and callees", () => openSandwich(name), "s"],
+      ...p.onSource && fileOf(f) !== "" ? [["Source lines", () => openSource(f), "o"] as Item] : [],
+      ...p.onCode && codeOf(f) ? [["Instructions", () => openCode(f), "a"] as Item] : [],
+      ...p.onRequests ? [["Requests that run this function", () => p.onRequests!(name)] as Item] : [],
+      ...measuring(f),
+      ["Only stacks from this function on", () => transform("focus", f), "F"],
+      ["Only stacks with this function", () => transform("keep", f)],
+      ["Exclude stacks with this function", () => transform("drop", f), "D"],
+      ["Hide this function", () => transform("hide", f), "H"],
+      ["Merge callees into this function", () => transform("fold", f), "E"],
+      ["Collapse recursion of this function", () => transform("collapse", f), "R"],
+      ["Merge all direct recursion", () => transform("merge", f), "M"],
+      ["Copy name", () => void copy(name)],
+    ];
+  };
+  const ofHidden = (node: number): { inHidden: number; inside: [string, number][] | null } => ({
+    inHidden: mine!.hidden[node] ? 0 : tableTree.self[node]! - tree.self[node]!,
+    inside: isBox(tree.frame[node]!) ? insideOf(mine!, upright, ids, node).map(([f, v]) => [frameName(profile, f), v]) : null,
+  });
   const colourings: [ColourBy, string][] = [["kind", "by kind"], ["package", "by binary"], ["name", "by function"]];
   if (waits)
     colourings.unshift(["wait", "by wait"]);
@@ -421,9 +509,13 @@ export function App(p: Props): preact.JSX.Element {
 
   const v0 = weights.start[zoom.first]!;
   const v1 = weights.start[zoom.last]! + weights.total[zoom.last]!;
-  const matched = matches && v1 > v0 ? matchedWeight(matches, weights, v0, v1) / (v1 - v0) : 0;
-  const matchedAll = matches && zoom.first !== 0 && weights.total[0]! > 0
-    ? matchedWeight(matches, weights, 0, weights.total[0]!) / weights.total[0]! : 0;
+  // A box that holds a match is heavier than the match: the share is that of the stacks.
+  const uncut = useMemo(() => mine ? weigh(upright, state.widthBy, scale).self : null, [mine, upright, state.widthBy, scale]);
+  const matchedIn = (first: number, last: number): number => !matches || !matchedFrames ? 0
+    : mine && uncut && (!state.inverted || first === 0) ? weightOfMatches(mine, upright, matchedFrames, uncut, state.inverted ? 0 : first, state.inverted ? 0 : last)
+      : matchedWeight(matches, weights, weights.start[first]!, weights.start[last]! + weights.total[last]!);
+  const matched = matches && v1 > v0 ? matchedIn(zoom.first, zoom.last) / (v1 - v0) : 0;
+  const matchedAll = matches && zoom.first !== 0 && weights.total[0]! > 0 ? matchedIn(0, 0) / weights.total[0]! : 0;
   const nth = matches && match >= 0 ? matches.top.indexOf(match) + 1 : 0;
   const k = samplesPerValue(meta, profile.tree);
   // Of a state it is the number of reports.
@@ -472,6 +564,8 @@ export function App(p: Props): preact.JSX.Element {
                 <b>{percent(matched)}</b>{zoom.first !== 0 ? ` of view, ${percent(matchedAll)} of all` : " matched"}
                 <span class="nth">{nth > 0 ? `${nth} of ` : ""}{count(matches?.top.length ?? 0)}</span></>}
             </output>}
+            {inBoxes && inBoxes.n > 0 && <button class="shown-all" title="These matches are in boxes of frames that are not your code. Click to show all frames (x)"
+                                                 onClick={() => showMine(false)}>{count(inBoxes.n)} hidden</button>}
             {matches && matches.top.length > 0 && <>
               <button class="icon" aria-label="Previous match" title="Previous match (N)" onClick={() => step(-1)}>‹</button>
               <button class="icon" aria-label="Next match" title="Next match (n)" onClick={() => step(1)}>›</button></>}
@@ -485,6 +579,12 @@ export function App(p: Props): preact.JSX.Element {
           <select aria-label="Colours" title="Colours (c)" value={colourBy}
                   onChange={(e) => change({ colour: e.currentTarget.value as ColourBy })}>
             {colourings.map(([c, label]) => <option key={c} value={c}>colours {label}</option>)}</select>
+          <MineTools on={isMine} rules={rules} n={owners ? ownCount : null} onMine={showMine} onRules={(own) => {
+            remember("own", own);
+            change({ own, zoom: "" }, true);
+          }} />
+          <button class="text" aria-pressed={state.byWeight} title="Siblings by weight, the heaviest first; else by name (w)"
+                  onClick={() => change({ byWeight: !state.byWeight })}>By weight</button>
           <button class="text" aria-pressed={state.icicle} title="Root on top (i)"
                   onClick={() => change({ icicle: !state.icicle })}>Icicle</button>
           <button class="text" aria-pressed={state.inverted} title="Leaves first, with their callers (r)"
@@ -531,10 +631,7 @@ export function App(p: Props): preact.JSX.Element {
                      icicle={state.icicle} narrow={state.narrow} onFolded={setFolded} zoom={zoom} focus={focus} functionOf={ids.of} linked={linked} onZoom={onZoom} onFocus={setFocus}
                      label={`Flame graph of ${meta.title || "a profile"}, ${value(profile.tree.total[0]!, meta.unit, meta.type)}. Arrow keys move, Enter zooms; the table of functions (t) has the same as text.`}
                      onHover={(spot, at, touch) => setHover(spot ? { profile, spot, at, touch, tree, zoom, withSelf: !state.inverted } : null)}
-                     onMenu={(spot, at) => {
-                       setHover(null);
-                       setMenu({ spot, at });
-                     }} />}
+                     onMenu={(spot, at) => openMenu(tree.frame[spot.first]!, spot.first, at)} />}
         <footer>
           <Legend colours={colours} onWait={onWait} folded={folded} total={v1 - v0} narrow={state.narrow}
                   onNarrow={() => change({ narrow: !state.narrow })} />
@@ -543,34 +640,21 @@ export function App(p: Props): preact.JSX.Element {
         </footer>
       </main>
       {panes === "both" && <Splitter wide={wide} split={split} onSplit={setSplit} />}
-      {table && <FunctionList profile={profile} tree={upright} ids={ids} zoom={state.inverted ? ALL : arrived} sort={state.sort}
+      {table && <FunctionList profile={profile} tree={tableTree} own={mine && owners ? ownFrames : null} onAll={() => showMine(false)}
+                              onMenu={(f, at) => openMenu(f, -1, at)} ids={ids} zoom={state.inverted ? ALL : arrived} sort={state.sort}
                               alone={panes === "table"} descending={state.descending} filter={state.filter} normalise={normalise}
                               matched={matchedFrames} over={over} onOver={setLinked} onSort={(sort, descending) => change({ sort, descending })}
                               onFilter={(filter) => change({ filter })} onSandwich={openSandwich}
-                              onPick={pick} />}
+                              onPick={(name, frame) => {
+                                setPicked({ frame, profile });
+                                setFocus(-1);
+                                pick(name);
+                              }} />}
       {hover?.profile === profile && !menu && <Card profile={profile} tree={hover.tree} all={profile.tree.total[0]!} zoom={hover.zoom}
-                               normalise={normalise} factors={p.factors ?? null} withSelf={hover.withSelf} spot={hover.spot} at={hover.at} sheet={hover.touch} />}
-      {menu && <Menu at={menu.at} name={nodeName(profile, tree, menu.spot.first)} onClose={() => setMenu(null)} items={[
-        ["Zoom in", () => onZoom(menu.spot), "Enter"],
-        ["Search for this function", () => change({ search: exactly(nodeName(profile, tree, menu.spot.first)) })],
-        ["Callers and callees", () => openSandwich(nodeName(profile, tree, menu.spot.first)), "s"],
-        ...p.onSource && fileOf(menu.spot.first) !== "" ? [["Source lines", () => openSource(menu.spot.first), "o"] as Item] : [],
-        ...p.onCode && codeOf(menu.spot.first) ? [["Instructions", () => openCode(menu.spot.first), "a"] as Item] : [],
-        ...p.onRequests ? [["Requests that run this function", () => p.onRequests!(nodeName(profile, tree, menu.spot.first))] as Item] : [],
-        ...measuring(menu.spot.first),
-        ["Only stacks from this function on", () => transform("focus", menu.spot.first), "F"],
-        ["Only stacks with this function", () => transform("keep", menu.spot.first)],
-        ["Exclude stacks with this function", () => transform("drop", menu.spot.first), "D"],
-        ["Hide this function", () => transform("hide", menu.spot.first), "H"],
-        ["Merge callees into this function", () => transform("fold", menu.spot.first), "E"],
-        ["Collapse recursion of this function", () => transform("collapse", menu.spot.first), "R"],
-        ["Merge all direct recursion", () => transform("merge", menu.spot.first), "M"],
-        ["Copy link to this frame", () => void copy(location.href.replace(/#.*/, "") + "#" +
-          encodeState({ ...state, theme: null, zoom: pathId(hashes, menu.spot.first) }))],
-        ["Copy name", () => void copy(nodeName(profile, tree, menu.spot.first))],
-        ["Copy stack", () => void copy(pathOf(tree, menu.spot.first).slice(1).reverse()
-          .map((i) => frameName(profile, tree.frame[i]!)).join("\n"))],
-      ]} />}
+                               normalise={normalise} factors={p.factors ?? null} withSelf={hover.withSelf}
+                               {...mine && hover.tree === mine.tree && !hover.spot.folded ? ofHidden(hover.spot.first) : {}} spot={hover.spot} at={hover.at} sheet={hover.touch} />}
+      {menu && <Menu at={menu.at} name={menu.node < 0 ? frameName(profile, menu.frame) : nodeName(profile, tree, menu.node)} onClose={() => setMenu(null)}
+                     items={[...menu.node < 0 ? [] : ofNode(menu.node), ...isBox(menu.frame) ? [["Show all frames", () => showMine(false), "x"] as Item] : ofFunction(menu.frame)]} />}
       {help && <Help diff={diff} more={p.keys} onClose={() => setHelp(false)} />}
       <div class="spoken" role="status" aria-live="polite">{spoken}</div>
     </div>

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The strips around the picture: facts and quality of the profile, the path to the zoomed frame, the legend. */
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Colouring, Swatch } from "../draw/colour.ts";
 import { baseSamplesPerValue, lossFact, warnings } from "../model/stats.ts";
 import type { Losses, Warning } from "../model/stats.ts";
 import type { FoldedSum } from "./flame.tsx";
 import { count, duration, percent, plural, value } from "../model/text.ts";
 import type { Transform } from "../model/transform.ts";
-import { frameName, pathOf } from "../model/tree.ts";
+import { nodeName, pathOf } from "../model/tree.ts";
 import type { Profile, Quality as QualityFacts, Tree } from "../model/tree.ts";
 import { countsSamples, unitId, valueType } from "../model/vocab.ts";
 import type { Span } from "./flame.tsx";
@@ -114,9 +115,13 @@ export function Crumbs(p: CrumbProps): preact.JSX.Element {
   const several = zoom.first !== zoom.last;
   if (several)
     path.pop();
-  // A long path is shortened in the middle.
-  const gap = path.length > 7;
-  const shown = gap ? [...path.slice(0, 2), ...path.slice(-4)] : path;
+  // The row scrolls; only a path that nobody reads is shortened in its middle.
+  const gap = path.length > 64;
+  const shown = gap ? [...path.slice(0, 2), ...path.slice(-60)] : path;
+  const list = useRef<HTMLOListElement>(null);
+  useLayoutEffect(() => {
+    list.current!.scrollLeft = list.current!.scrollWidth;
+  }, [zoom.first, tree]);
   let n = 0;
   for (let i = zoom.first; several && i <= zoom.last; i += tree.below[i]! + 1)
     n++;
@@ -130,14 +135,14 @@ export function Crumbs(p: CrumbProps): preact.JSX.Element {
           {TRANSFORM_WORD[t.op]}{t.name === undefined ? "" : ` ${t.name}`} ✕</button>))}
       {zoom.first !== 0 && <button class="reset" onClick={() => p.onZoom({ first: 0, last: 0 })}
                                    title="Show the whole profile (Esc)">✕ Reset zoom</button>}
-      <ol>
+      <ol ref={list}>
         <li><button onClick={() => p.onZoom({ first: 0, last: 0 })} disabled={zoom.first === 0}>all</button></li>
         {shown.map((i, k) => <>
-          {gap && k === 2 && <li key="gap" class="gap" title={plural(path.length - 6, "more frame")}>…</li>}
+          {gap && k === 2 && <li key="gap" class="gap" title={plural(path.length - 62, "more frame")}>…</li>}
           <li key={i}><button aria-current={i === zoom.first && !several ? "true" : undefined}
                               onClick={() => p.onZoom({ first: i, last: i })}
-                              title={frameName(profile, tree.frame[i]!)}>
-            <Name text={frameName(profile, tree.frame[i]!)} /></button></li>
+                              title={nodeName(profile, tree, i)}>
+            <Name text={nodeName(profile, tree, i)} /></button></li>
         </>)}
         {several && <li key="several"><span>{plural(n, "narrow frame")}</span></li>}
         {zoom.first === 0 && <li class="hint">click a frame to zoom, / to search, ? for all keys</li>}

@@ -7,7 +7,7 @@ import type { Factors } from "../model/cost.ts";
 import { baseScale } from "../model/layout.ts";
 import { baseSamplesPerValue, samplesPerValue, significant, wilson } from "../model/stats.ts";
 import { count, percent, plural, signed, three, value } from "../model/text.ts";
-import { frameName, GROUP, INLINED, LINE_SAMPLED, NONE, nodeName } from "../model/tree.ts";
+import { COLLAPSED, GROUP, INLINED, LINE_SAMPLED, NONE, nodeName } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import { frameKind, nanoseconds } from "../model/vocab.ts";
 import type { Place, Span, Spot } from "./flame.tsx";
@@ -22,6 +22,9 @@ export interface CardProps {
   factors: Factors | null;
   /** False in a tree of callers, in which paths end at the first caller, not at the function that ran. */
   withSelf: boolean;
+  /** Of an own frame: the value of hidden frames below it, 0 if none. Of a box: its functions, heaviest first. */
+  inHidden?: number;
+  inside?: [name: string, self: number][] | null;
   spot: Spot;
   at: Place;
   /** For touch: a card of the screen's width, on the half that was not touched. */
@@ -95,6 +98,7 @@ function Weights(p: CardProps): preact.JSX.Element {
       <tbody>
         <Row label="total">{cells(total)}</Row>
         {self >= 0 && <Row label="self">{cells(self)}</Row>}
+        {(p.inHidden ?? 0) > 0 && <Row label="self, hidden">{cells(p.inHidden!)}</Row>}
         {k > 0 && k !== 1 && <Row label="samples"><td>{count(total * k)}</td><td colSpan={2} /></Row>}
         {k > 0 && <Row label="95 % interval"><td colSpan={3}>{interval(profile, tree, total)} of all</td></Row>}
         {month && p.factors && <Row label="cost/month"><td title={costHelp(month, p.factors)}>{costText(month, p.factors)}</td>
@@ -129,8 +133,17 @@ function Frame(p: CardProps): preact.JSX.Element {
   const file = strings[frames.file[f]!] ?? "";
   const m = frames.mapping[f] === NONE ? null : mappings[frames.mapping[f]!];
   const group = (flags & GROUP) !== 0;
+  const { folded } = tree;
+  if (flags & COLLAPSED)
+    return <>
+      <h2>{nodeName(profile, tree, spot.first)}</h2>
+      <p class="chips"><span class="chip">not your code</span><span class="chip">x shows all frames</span></p>
+      <Weights {...p} />
+      {folded && p.withSelf && <p class="where">includes self time of {count(folded[spot.first]!)} hidden frames{p.inside && p.inside.length > 0 && `, most in ${p.inside.slice(0, 3)
+        .map(([name, v]) => `${name} (${percent(v / (p.all || 1))} of all)`).join(", ")}`}</p>}
+    </>;
   return <>
-    <h2>{frameName(profile, f)}</h2>
+    <h2>{nodeName(profile, tree, spot.first)}</h2>
     <p class="chips">
       <span class="chip">{group ? (spot.first === 0 ? "everything" : "process or thread") : kind?.name ?? "unknown"}</span>
       {(flags & INLINED) !== 0 && <span class="chip">inlined</span>}

@@ -17,6 +17,7 @@ import type { Profile, Tree } from "../model/tree.ts";
 const MIN_PX = 2.5;
 const KEPT_PX = 0.75;
 export const ANIMATION_MS = 180;
+const LONG_PRESS_MS = 500;
 
 /** Siblings first … last; both are equal for a single frame. */
 export interface Span {
@@ -107,6 +108,8 @@ export class Flame extends Component<Props> {
   private mouse: PointerEvent | null = null;
   private lastTap: Spot | null = null;
   private pointer = "mouse";
+  private press = 0;
+  private held = false;
   private toBottom = true;
   /** Distance from the window's lower edge to the end of the scroll area, in a window of this height. */
   private floor = 0;
@@ -124,6 +127,16 @@ export class Flame extends Component<Props> {
   override componentWillUnmount(): void {
     this.observer?.disconnect();
     cancelAnimationFrame(this.frame);
+    this.onUp();
+  }
+
+  /** Where a frame is on the screen, for its menu. */
+  private placeOf(node: number): Place {
+    const s = this.scroller.current!;
+    const r = s.getBoundingClientRect();
+    const i = boxOf(this.props.tree, this.shown, node);
+    return i < 0 ? { x: r.left, y: r.top } : { x: r.left + this.shown.x[i]!,
+      y: r.top + rowTop(this.shown.row[i]!, this.scene(), s.clientHeight) - s.scrollTop + ROW };
   }
 
   /** The page renders when the pointer moves; the picture renders only when its data changed. */
@@ -191,7 +204,7 @@ export class Flame extends Component<Props> {
     const s = this.scroller.current!;
     const [a, b] = range(this.props.weights, this.props.zoom);
     const { tree, weights } = this.props;
-    const target = layout(tree, weights, a, b, s.clientWidth, this.minPx(), new Boxes());
+    const target = layout(tree, weights, a, b, s.clientWidth, this.minPx(), new Boxes(), this.top());
     let deepest = 0;
     for (let i = 0; i < target.n; i++)
       deepest = Math.max(deepest, target.row[i]!);
@@ -211,13 +224,18 @@ export class Flame extends Component<Props> {
     this.toBottom = false;
   }
 
+  /** The zoomed frame is in the first row; its callers are in the breadcrumb. */
+  private top(): number {
+    return this.props.tree.depth[this.props.zoom.first]!;
+  }
+
   private minPx(): number {
     return this.props.narrow ? KEPT_PX : MIN_PX;
   }
 
   private reveal(node: number): void {
     const s = this.scroller.current!;
-    const y = rowTop(this.props.tree.depth[node]!, this.scene(), s.clientHeight);
+    const y = rowTop(Math.max(0, this.props.tree.depth[node]! - this.top()), this.scene(), s.clientHeight);
     const margin = Math.min(3 * ROW, s.clientHeight / 4);
     if (y < s.scrollTop + margin)
       s.scrollTop = y - margin;
@@ -226,11 +244,8 @@ export class Flame extends Component<Props> {
   }
 
   private scene(): Scene {
-    const { profile, tree, colours, theme, matches, icicle, zoom } = this.props;
-    return {
-      profile, tree, boxes: this.shown, colours, theme, matches, icicle, rows: this.rows,
-      zoomDepth: tree.depth[zoom.first]!,
-    };
+    const { profile, tree, colours, theme, matches, icicle } = this.props;
+    return { profile, tree, boxes: this.shown, colours, theme, matches, icicle, rows: this.rows };
   }
 
   private schedule(): void {
@@ -264,9 +279,10 @@ export class Flame extends Component<Props> {
     const { tree, weights } = this.props;
     // Scrolling and searching do not change the layout.
     const of = [tree, weights, this.v0, this.v1, s.clientWidth, this.minPx()] as const;
-    if (of.some((x, i) => x !== this.laid[i])) {
-      layout(...of, this.shown);
-      this.laid = of;
+    const top = this.top();
+    if (top !== this.laid[of.length] || of.some((x, i) => x !== this.laid[i])) {
+      layout(...of, this.shown, top);
+      this.laid = [...of, top];
     }
     this.painter.paint(this.scene(), s.scrollTop);
     this.mark();
@@ -314,9 +330,21 @@ export class Flame extends Component<Props> {
 
   private readonly onDown = (e: PointerEvent): void => {
     this.pointer = e.pointerType;
+    const spot = e.pointerType === "touch" ? this.spotAt(e) : null;
+    this.held = false;
+    if (spot && !spot.folded)
+      this.press = window.setTimeout(() => {
+        this.held = true;
+        this.props.onMenu(spot, { x: e.clientX, y: e.clientY });
+      }, LONG_PRESS_MS);
   };
 
+  private readonly onUp = (): void => clearTimeout(this.press);
+
   private readonly onClick = (e: MouseEvent): void => {
+    // The end of a long press, which opened the menu.
+    if (this.held)
+      return;
     const spot = this.spotAt(e);
     if (!spot) {
       this.lastTap = null;
@@ -339,17 +367,13 @@ export class Flame extends Component<Props> {
   };
 
   private readonly onContext = (e: MouseEvent): void => {
-    // An event from the keyboard has no position: use that of the focused frame.
-    const s = this.scroller.current!;
+    // A long press has its own timer. An event from the keyboard has no position: use that of the focused frame.
     const f = this.props.focus;
-    if (e.button !== 2 && f >= 0) {
-      const i = boxOf(this.props.tree, this.shown, f);
-      const r = s.getBoundingClientRect();
-      if (i >= 0) {
-        e.preventDefault();
-        const y = rowTop(this.shown.row[i]!, this.scene(), s.clientHeight) - s.scrollTop + ROW;
-        this.props.onMenu({ first: f, last: f, folded: 0 }, { x: r.left + this.shown.x[i]!, y: r.top + y });
-      }
+    const isKey = e.button !== 2;
+    if (isKey || this.pointer === "touch") {
+      e.preventDefault();
+      if (isKey && f >= 0)
+        this.props.onMenu({ first: f, last: f, folded: 0 }, this.placeOf(f));
       return;
     }
     const spot = this.spotAt(e);
@@ -393,7 +417,7 @@ export class Flame extends Component<Props> {
   };
 
   private parentOf(node: number): number {
-    return node === 0 ? -1 : this.props.tree.parent[node]!;
+    return this.props.tree.depth[node]! <= this.top() ? -1 : this.props.tree.parent[node]!;
   }
 
   /** Returns the widest child. */
@@ -440,7 +464,7 @@ export class Flame extends Component<Props> {
         <div class="flame-space" ref={this.spacer}>
           <div class="flame-window" tabIndex={0} role="application" aria-roledescription="flame graph"
                aria-label={this.props.label} onKeyDown={this.onKey} onPointerMove={this.onMove}
-               onPointerLeave={this.onLeave} onPointerDown={this.onDown} onClick={this.onClick}
+               onPointerLeave={this.onLeave} onPointerDown={this.onDown} onPointerUp={this.onUp} onPointerCancel={this.onUp} onClick={this.onClick}
                onContextMenu={this.onContext}>
             <canvas ref={this.canvas} />
             <canvas class="overlay" ref={this.overlay} />

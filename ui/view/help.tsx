@@ -15,7 +15,10 @@ const KEYS: Keys = [
   [["r"], "invert: leaves first, with their callers"],
   [["t"], "function table: beside the flame graph, hidden, or alone"],
   [["k"], "draw narrow frames, or hide them"],
-  [["s"], "callers and callees of the frame's function"],
+  [["x"], "only your code, other frames in boxes; or all frames"],
+  [["w"], "siblings by weight, or by name"],
+  [["Shift F10"], "the menu of a frame, a row or a match"],
+  [["s"], "callers and callees of the function"],
   [["F", "D"], "only stacks from the function on, or exclude its stacks"],
   [["H", "E"], "hide the function, merge callees into it"],
   [["R", "M"], "collapse its recursion, merge all direct recursion"],
@@ -43,8 +46,9 @@ export function Help(p: { onClose: () => void; diff: boolean; more: Keys | undef
           {[...p.more ?? [], ...KEYS].map(([keys, text]) => <div key={text}>
             <dt>{keys.map((k) => <kbd key={k}>{k}</kbd>)}</dt><dd>{text}</dd></div>)}
         </dl>
-        <p>Click a frame to zoom in, a faded caller to go back. Right-click a frame for more: focus, hide, callers and
-          callees, copy. <span class="hatched" /> stands for frames too narrow to draw; click it to see them.</p>
+        <p>Click a frame to zoom; its callers are in the row above the graph. Right-click, or press long, for more: focus, hide, callers and
+          callees, copy. Frames of runtimes, libraries and the kernel are grey or blue boxes ("12 runtime frames") where a stack has
+          frames of yours; x shows all frames. <span class="hatched" /> stands for frames too narrow to draw; click it to see them.</p>
         <p>A profile is a sample. In 95 of 100 cases, the true share is within the 95 % interval.</p>
       </div>
     </dialog>

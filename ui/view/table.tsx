@@ -14,7 +14,7 @@ import { base, count, percent, signed, value } from "../model/text.ts";
 import { frameName, NONE } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
 import { frameKind } from "../model/vocab.ts";
-import type { Span } from "./flame.tsx";
+import type { Place, Span } from "./flame.tsx";
 import { useHold } from "./hold.ts";
 import { Name } from "./name.tsx";
 
@@ -38,8 +38,12 @@ interface Props {
   over: number;
   onOver: (id: number) => void;
   onSort: (key: SortKey, descending: boolean) => void;
+  /** By frame: 0 for the reader's own; null: all functions are rows. */
+  own: Uint16Array | null;
+  onAll: () => void;
+  onMenu: (frame: number, at: Place) => void;
   onFilter: (text: string) => void;
-  onPick: (name: string) => void;
+  onPick: (name: string, frame: number) => void;
   onSandwich: (name: string) => void;
 }
 
@@ -75,7 +79,10 @@ export function FunctionList(p: Props): preact.JSX.Element {
                         [profile, tree, ids, zoom.first, zoom.last]);
   const filter = useMemo(() => matcher(p.filter), [p.filter]);
   const bad = filter !== null && "error" in filter;
-  const keep = useMemo(() => (filter && !bad ? matchFrames(profile, filter) : null), [profile, filter]);
+  const keep = useMemo(() => {
+    const hits = filter && !bad ? matchFrames(profile, filter) : null;
+    return p.own ? Uint8Array.from(p.own, (o, f) => o === 0 && (!hits || hits[f]) ? 1 : 0) : hits;
+  }, [profile, filter, p.own]);
   const scale = baseScale(profile.tree, p.normalise);
   const sorted = useMemo(() => sortTable(profile, ids, table, p.sort, p.descending, scale, keep),
                          [profile, ids, table, p.sort, p.descending, scale, keep]);
@@ -125,6 +132,10 @@ export function FunctionList(p: Props): preact.JSX.Element {
     const file = profile.strings[profile.frames.file[f]!] ?? "";
     return (
       <tr key={table.id[i]} aria-rowindex={k + 2} class={(p.matched?.[f] ? "hit" : "") + (p.over === table.id[i] ? " over" : "")}
+          data-frame={f} onContextMenu={(e) => {
+            e.preventDefault();
+            p.onMenu(f, { x: e.clientX, y: e.clientY });
+          }}
           onPointerEnter={() => p.onOver(table.id[i]!)} onPointerLeave={() => p.onOver(-1)}>
         <td class="c-self" title={value(table.self[i]!, unit, profile.meta.type)}>
           <b class="bar" style={{ width: `${(100 * table.self[i]!) / view}%` }} aria-hidden="true" />
@@ -138,7 +149,7 @@ export function FunctionList(p: Props): preact.JSX.Element {
           {p.alone ? (c!.sure === null ? "" : unsure ? "could be chance" : delta === 0 ? "" : "beyond chance")
             : `${unsure ? "≈ " : ""}${signed(percent(delta / view), delta)}`}</td>}
         <td class="c-name"><span>
-          <button class="pick" title={`Search for ${name}`} onClick={() => p.onPick(name)}><Name text={name} /></button>
+          <button class="pick" title={`Search for ${name}`} onClick={() => p.onPick(name, f)}><Name text={name} /></button>
           {inl > 0 && <i class="tag" title={inl === 2 ? "always inlined" : "inlined in places"}>inl</i>}
           {where !== "" && <i class="tag">{where}</i>}
           <button class="both" aria-label={`Callers and callees of ${name}`} title="Callers and callees"
@@ -154,12 +165,13 @@ export function FunctionList(p: Props): preact.JSX.Element {
         <input type="search" placeholder="Filter functions" aria-label="Filter functions (regular expression)"
                aria-invalid={bad} value={p.filter} spellcheck={false}
                onInput={(e) => p.onFilter(e.currentTarget.value)} />
-        <span class="n">{bad ? "not a regular expression" : <>{count(rows.length)}{rows.length !== table.n ? ` of ${count(table.n)}` : ""} {table.n === 1 ? "function" : "functions"}</>}</span>
+        <span class="n">{bad ? "not a regular expression" : p.own ? <>{count(rows.length)} of your functions <button class="shown-all" onClick={p.onAll}
+          title="Also functions of runtimes, libraries and the kernel. Self of your functions includes the hidden frames that they call">show all</button></> : <>{count(rows.length)}{rows.length !== table.n ? ` of ${count(table.n)}` : ""} {table.n === 1 ? "function" : "functions"}</>}</span>
       </div>
       <div class="rows" ref={ref} onScroll={(e) => setTop(e.currentTarget.scrollTop)}>
         <table aria-rowcount={rows.length + 1}>
           <thead><tr aria-rowindex={1}>
-            <Head {...p} column="self" label="Self" title="In the function itself, as a share of the view" />
+            <Head {...p} column="self" label="Self" title={p.own ? "In the function itself and the hidden frames that it calls, as a share of the view" : "In the function itself, as a share of the view"} />
             <Head {...p} column="total" label="Total" title="In the function and what it calls; recursion counts once" />
             {diff && p.alone && <><th scope="col" class="c-amount">Before</th><th scope="col" class="c-amount">Amount</th>
               <th scope="col" class="c-change">Of all</th></>}
@@ -174,7 +186,8 @@ export function FunctionList(p: Props): preact.JSX.Element {
             {to < rows.length && <tr aria-hidden="true" style={{ height: `${(rows.length - to) * HEIGHT}px` }}><td colSpan={columns} /></tr>}
           </tbody>
         </table>
-        {rows.length === 0 && <p class="empty">{p.filter ? "No function matches." : "No functions in this view."}</p>}
+        {rows.length === 0 && <p class="empty">{p.own ? p.filter ? "None of your functions matches. " : "None of your functions in this view. " : p.filter ? "No function matches." : "No functions in this view."}
+          {p.own && <button class="shown-all" onClick={p.onAll}>Show all functions</button>}</p>}
       </div>
     </section>
   );
