@@ -334,7 +334,7 @@ it("one sample is one sample", async () => {
 it("each view has a title of its own, and an icon", async () => {
   const p = await see(`${RANGE}&service=shop`);
   assert.equal(await p.page.title(), "shop – Flame graph – culprit");
-  for (const [key, title] of [["2", "shop – Services – culprit"], ["4", "shop – Traces – culprit"], ["6", "Agents – culprit"]]) {
+  for (const [key, title] of [["3", "shop – Services – culprit"], ["5", "shop – Traces – culprit"], ["7", "Agents – culprit"]]) {
     await p.key(key);
     assert.equal(await p.page.title(), title);
   }
@@ -354,9 +354,9 @@ it("v chooses a service in every view", async () => {
   await p.key("v");
   assert.equal(await p.page.evaluate(() => document.activeElement.getAttribute("aria-label")), "Filter services (regular expression)");
   await p.page.evaluate(() => document.activeElement.blur());
-  await p.key("4", "v");
+  await p.key("5", "v");
   assert.equal(params(p).get("view"), "services");
-  await p.key("1");
+  await p.key("2");
   await p.page.waitForSelector(".flame canvas");
   assert.equal(await p.page.locator("dialog").count(), 0, "nothing was left open");
   await p.key("v");
@@ -368,7 +368,7 @@ it("help says where callers are", async () => {
   const p = await see(RANGE);
   await p.key("?");
   const help = await text(p, ".help");
-  assert.match(help, /Click a frame to zoom in, a faded caller to go back/);
+  assert.match(help, /Click a frame to zoom; its callers are in the row above the graph/);
   assert.doesNotMatch(help, /faded one above/);
   await p.done();
 });

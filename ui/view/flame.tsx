@@ -341,6 +341,12 @@ export class Flame extends Component<Props> {
 
   private readonly onUp = (): void => clearTimeout(this.press);
 
+  /** The click after a long press would choose what the menu has below the finger. */
+  private readonly onTouchEnd = (e: TouchEvent): void => {
+    if (this.held)
+      e.preventDefault();
+  };
+
   private readonly onClick = (e: MouseEvent): void => {
     // The end of a long press, which opened the menu.
     if (this.held)
@@ -464,7 +470,7 @@ export class Flame extends Component<Props> {
         <div class="flame-space" ref={this.spacer}>
           <div class="flame-window" tabIndex={0} role="application" aria-roledescription="flame graph"
                aria-label={this.props.label} onKeyDown={this.onKey} onPointerMove={this.onMove}
-               onPointerLeave={this.onLeave} onPointerDown={this.onDown} onPointerUp={this.onUp} onPointerCancel={this.onUp} onClick={this.onClick}
+               onPointerLeave={this.onLeave} onPointerDown={this.onDown} onPointerUp={this.onUp} onTouchEnd={this.onTouchEnd} onPointerCancel={this.onUp} onClick={this.onClick}
                onContextMenu={this.onContext}>
             <canvas ref={this.canvas} />
             <canvas class="overlay" ref={this.overlay} />
