@@ -60,8 +60,8 @@ struct recording_options {
 	u64 clock_ns;	 /* time between samples of a clock, instead of `hz`; 0: none */
 	bool whole_time; /* with `events`: clocks and waits are of the whole time, as with `wall` */
 	bool kernel_only, user_only;
-	bool no_inline, runtime_frames; /* see symbolizer_options */
-	bool keep_times;		/* profiles contain the time of each sample */
+	bool no_inline, runtime_frames, leave_self; /* see symbolizer_options */
+	bool keep_times;			    /* profiles contain the time of each sample */
 	/* Profiles tell whose each process is (agent/identity); the agent's always do. */
 	bool identify;
 	const char *host_root; /* with it: where the host's / is mounted; NULL: it is / */

@@ -308,6 +308,7 @@ static int start_symbolizer(const struct recording_options *o, const struct reco
 		.runtime_frames = o->runtime_frames,
 		.no_times = !o->keep_times,
 		.one_profile = o->alloc,
+		.leave_self = o->leave_self,
 		.leave_files = l->leave_files,
 		.max_section = l->max_section,
 		.budget = l->budget,

@@ -34,7 +34,7 @@
 struct record_arguments {
 	double duration_s, last_s;
 	const char *output, *format, *host_root;
-	bool quiet, force;
+	bool quiet, force, self;
 };
 
 #define A struct record_arguments
@@ -51,6 +51,8 @@ static const struct option record_options[] = {
 	OPTION_STRING("host-root", 0, "DIR", A, host_root,
 		      "with --roots: look for the state files of container engines below DIR\n"
 		      "instead of /"),
+	OPTION_FLAG("self", 0, A, self,
+		    "record what culprit itself does, too, with the label culprit.self"),
 	OPTION_FLAG("quiet", 'q', A, quiet, "print neither progress nor summary"),
 	{},
 };
@@ -351,9 +353,14 @@ static void print_summary(struct record *r, const struct profile *p)
 	if (sym.kernel_hidden && !r->sampling.what.user_only)
 		fprintf(stderr,
 			"  kernel symbols are hidden: run as root, or set sysctl kernel.kptr_restrict=0\n");
-	fprintf(stderr, "culprit itself: %.2f s CPU, %llu MB resident, %llu MB in BPF maps\n", own,
+	fprintf(stderr, "culprit itself: %.2f s CPU, %llu MB resident, %llu MB in BPF maps", own,
 		(status.peak_bytes + st.tables.parser_bytes) >> 20,
 		(st.sampler.map_bytes + st.tables.chunk_bytes + (1 << 19)) >> 20);
+	if (p->quality.self)
+		fprintf(stderr, "; its %llu samples (%.1f %%) are left out: --self keeps them",
+			p->quality.self,
+			percent_of(p->quality.self, p->quality.self + p->quality.samples));
+	fputc('\n', stderr);
 	if (r->sampling.verbose)
 		print_counters(&st);
 	if (strcmp(r->path, "-") != 0)
@@ -361,17 +368,29 @@ static void print_summary(struct record *r, const struct profile *p)
 }
 
 /* Nothing was sampled: what to change. */
-static void tell_empty(const struct record *r)
+static void tell_empty(const struct record *r, const struct profile *p)
 {
 	const struct sampler_source *s = recording_source(r->recording, 0);
 
 	const struct recording_options *o = &r->sampling.what;
 
-	if (o->pids || o->comms || o->cgroups || o->uids)
+	if (p->quality.self)
+		fputs("nothing but culprit itself was sampled\n", stderr);
+	else if (o->pids || o->comms || o->cgroups || o->uids)
 		fputs("nothing that --pid, --comm, --cgroup and --uid select was sampled\n",
 		      stderr);
 	else if (s->type == SAMPLE_TYPE_CPU)
 		fputs("nothing used the CPU: --wall or --off-cpu shows what waits\n", stderr);
+}
+
+/* The summary is of the others. */
+static void leave_out_self(struct record *r)
+{
+	struct symbolizer_stats sym;
+
+	recording_symbol_stats(r->recording, &sym);
+	pipeline_subtract_counts(&r->stats.counts, &sym.self);
+	r->stats.processes -= MIN(r->stats.processes, sym.self_processes);
 }
 
 static int write_result(struct record *r)
@@ -387,6 +406,7 @@ static int write_result(struct record *r)
 	recording_stats(r->recording, &now);
 	/* Counted with the profile. */
 	r->stats.resident = now.resident;
+	leave_out_self(r);
 	if (e == 0 && is_heap(r)) {
 		r->stats.counts.samples = p->quality.samples;
 		r->stats.counts.user_samples = p->quality.user_stacks;
@@ -407,7 +427,7 @@ static int write_result(struct record *r)
 	else
 		print_summary(r, p);
 	if (!p->quality.samples)
-		tell_empty(r);
+		tell_empty(r, p);
 	return 0;
 }
 
@@ -426,6 +446,7 @@ static int record(struct record *r)
 	sampling_apply(&r->sampling);
 	what->keep_times = strcmp(r->format->name, "firefox") == 0;
 	what->last_s = r->args.last_s;
+	what->leave_self = !r->args.self;
 	what->identify = r->how.tree.roots != 0;
 	what->host_root = r->args.host_root;
 	what->follow = r->command ? command_pid(r->command) : 0;

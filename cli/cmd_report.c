@@ -19,7 +19,7 @@ struct report_arguments {
 	const char *format, *type, *sort;
 	u64 limit, width;
 	double min_pct;
-	bool no_tree, no_table, callers;
+	bool no_tree, no_table, callers, self;
 };
 
 static const struct option report_options[] = {
@@ -35,6 +35,8 @@ static const struct option report_options[] = {
 	OPTION_FLAG("no-tree", 0, struct report_arguments, no_tree, "do not print the tree"),
 	OPTION_U64("width", 'w', "COLUMNS", struct report_arguments, width, 40, 100000,
 		   "width of the output (default: that of the terminal, else unlimited)"),
+	OPTION_FLAG("self", 0, struct report_arguments, self,
+		    "show samples of culprit itself, too, as far as the file marks them"),
 	OPTION_STRING("format", 0, "NAME", struct report_arguments, format,
 		      "input format (default: by the content)"),
 	OPTION_STRING("type", 0, "NAME", struct report_arguments, type,
@@ -407,5 +409,7 @@ int cmd_report(int argc, char **argv)
 		return 2;
 	if (view_read("report", argv + first, argc - first, a.format, a.type, &p) < 0)
 		return 1;
+	if (!a.self && profile_leave_out_self(&p) < 0)
+		return cli_error(1, "report: out of memory");
 	return print_report(p, &a, &o.tree);
 }

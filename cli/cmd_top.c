@@ -29,7 +29,7 @@ struct top_arguments {
 	double delay_s;
 	u64 rounds;
 	bool by_process, by_total;
-	bool batch;
+	bool batch, self;
 };
 
 #define A struct top_arguments
@@ -39,6 +39,7 @@ static const struct option top_options[] = {
 	OPTION_FLAG("processes", 0, A, by_process,
 		    "start with the table of processes instead of functions"),
 	OPTION_FLAG("total", 0, A, by_total, "start sorted by total instead of self time"),
+	OPTION_FLAG("self", 0, A, self, "show what culprit itself does, too"),
 	OPTION_FLAG("batch", 'b', A, batch, "print plain text, one table after the other"),
 	{},
 };
@@ -58,6 +59,8 @@ struct picture {
 	s64 all;
 	s64 value; /* what all samples stand for */
 	struct pipeline_stats stats;
+	struct profile_quality quality;
+	u64 self_processes; /* left out */
 	double seconds;
 };
 
@@ -166,6 +169,7 @@ static int take_picture(struct top *t)
 {
 	_cleanup_profile_ struct profile *p = NULL;
 	struct picture *pic = &t->picture;
+	struct symbolizer_stats sym;
 	struct pipeline_stats stats;
 	int r;
 
@@ -191,6 +195,9 @@ static int take_picture(struct top *t)
 		qsort(pic->lines.data, pic->lines.n, sizeof(*pic->lines.data),
 		      t->args.by_total ? compare_total : compare_self);
 	pic->stats = stats;
+	pic->quality = p->quality;
+	recording_symbol_stats(t->recording, &sym);
+	pic->self_processes = sym.self_processes;
 	return 0;
 }
 
@@ -225,19 +232,23 @@ static void rate_text(const struct top *t, char *ret, size_t n)
 static void head_line(const struct top *t, char *ret, size_t n)
 {
 	const struct picture *p = &t->picture;
+	const struct profile_quality *q = &p->quality;
 	char rate[64];
 
 	rate_text(t, rate, sizeof(rate));
 	snprintf(ret, n, "%llu samples of %llu processes, %s, lost %llu, truncated %.1f %%",
-		 p->stats.counts.samples, p->stats.processes, rate, p->stats.counts.lost,
-		 pct((s64)p->stats.counts.truncated, (s64)p->stats.counts.user_samples));
+		 q->samples, p->stats.processes - MIN(p->stats.processes, p->self_processes), rate,
+		 p->stats.counts.lost, pct((s64)q->truncated, (s64)q->user_stacks));
+	if (q->self)
+		snprintf(ret + strlen(ret), n - strlen(ret), ", culprit itself %.1f %%: left out",
+			 pct((s64)q->self, (s64)(q->samples + q->self)));
 }
 
 static void print_batch(const struct top *t)
 {
 	const struct picture *p = &t->picture;
 	_cleanup_str_ struct str scratch = {};
-	char head[160];
+	char head[224];
 
 	head_line(t, head, sizeof(head));
 	printf("%s\n  SELF %%  TOTAL %%  %s\n", head, t->args.by_process ? "PROCESS" : "FUNCTION");
@@ -256,7 +267,7 @@ static void draw_screen(const struct top *t)
 {
 	const struct picture *p = &t->picture;
 	_cleanup_str_ struct str scratch = {};
-	char head[160];
+	char head[224];
 
 	erase();
 	head_line(t, head, sizeof(head));
@@ -406,6 +417,7 @@ int cmd_top(int argc, char **argv)
 		return cli_error(2, "top shows what runs now; record takes --attach-java");
 	signals_catch_end();
 	sampling_apply(&t.sampling);
+	t.sampling.what.leave_self = !t.args.self;
 	r = parsers_start(&diag, &t.sampling.what.parsers);
 	if (r == 0)
 		r = recording_create(&t.sampling.what, &diag, &t.recording);

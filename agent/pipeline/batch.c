@@ -70,6 +70,7 @@ void pipeline_give_back(struct pipeline *p, struct pipeline_batch *b)
 	map_deinit(&b->stack_index);
 	map_deinit(&b->entry_index);
 	map_deinit(&b->pids);
+	map_deinit(&b->own);
 	map_deinit(&b->attributes_ids);
 	strtab_deinit(&b->attributes);
 	runtime_answers_deinit(&b->answers);
@@ -93,6 +94,21 @@ void pipeline_add_counts(struct pipeline_counts *sum, const struct pipeline_coun
 	sum->lost += c->lost;
 	for (u32 stop = 0; stop < STOP_N; stop++)
 		sum->stops[stop] += c->stops[stop];
+}
+
+static void subtract(u64 *from, u64 part)
+{
+	*from -= MIN(*from, part);
+}
+
+void pipeline_subtract_counts(struct pipeline_counts *sum, const struct pipeline_counts *c)
+{
+	subtract(&sum->samples, c->samples);
+	subtract(&sum->user_samples, c->user_samples);
+	subtract(&sum->truncated, c->truncated);
+	subtract(&sum->unread, c->unread);
+	for (u32 stop = 0; stop < STOP_N; stop++)
+		subtract(&sum->stops[stop], c->stops[stop]);
 }
 
 struct pipeline_counts pipeline_sum(const struct pipeline_batch *b)

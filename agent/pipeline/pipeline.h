@@ -238,11 +238,14 @@ struct pipeline_batch {
 	/* image → fd of the file, or -1; of processes with raw frames */
 	struct map jit_files[JITFILE_N];
 	struct map pids; /* pid → what of it was seen: see_process() */
+	struct map own;	 /* pids of processes that culprit itself runs → 1 */
 };
 
 /* The counters of all sources together. */
 struct pipeline_counts pipeline_sum(const struct pipeline_batch *b);
 void pipeline_add_counts(struct pipeline_counts *sum, const struct pipeline_counts *c);
+/* Takes samples out of a sum, with what their stacks are counted as. */
+void pipeline_subtract_counts(struct pipeline_counts *sum, const struct pipeline_counts *c);
 /* Returns a stack by id; NULL: its record was lost. */
 const struct pipeline_stack *pipeline_stack(const struct pipeline_batch *b, u64 id);
 /* Returns the number of attributes of a set; borrowed from the batch. */

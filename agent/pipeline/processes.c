@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "agent/pipeline/alloc.h"
 #include "agent/pipeline/armed.h"
@@ -47,6 +48,32 @@ static bool tell_jvm(struct pipeline *p, const struct procman_process *proc)
 	return r != -EAGAIN;
 }
 
+/* The most generations of processes that a command can start between two checks. */
+#define MAX_ANCESTORS 64
+
+/*
+ * Whether culprit itself runs the process: it is this one, or one that this one has started for
+ * itself (parsers, the server of culprit up). The command that it records is not.
+ */
+static bool is_own(const struct pipeline *p, const struct procman_process *proc)
+{
+	const u32 self = (u32)getpid();
+
+	for (u32 i = 0; proc && i < MAX_ANCESTORS; i++) {
+		const struct procman_process *child = proc;
+
+		if (proc->pid == self)
+			return true;
+		if (p->follow && map_get(&p->sampled, proc->pid))
+			return false;
+		proc = proc->ppid ? procman_known(p->procman, proc->ppid) : NULL;
+		/* Another process has the pid by now. */
+		if (proc && proc->start_ns > child->start_ns)
+			return false;
+	}
+	return false;
+}
+
 void processes_see(struct pipeline *p, u32 pid, const struct procman_process *proc)
 {
 	/* The key changes with the image and its mappings: a runtime may be loaded long after the
@@ -61,6 +88,8 @@ void processes_see(struct pipeline *p, u32 pid, const struct procman_process *pr
 	if (proc && !tell_jvm(p, proc))
 		what = 0;
 	map_put(&p->batch->pids, pid, what);
+	if (is_own(p, proc))
+		map_put(&p->batch->own, pid, 1);
 	if (proc) {
 		procman_see(p->procman, proc);
 		contexts_see(p->contexts, proc);
@@ -106,9 +135,6 @@ static void load_ahead(void *arg, const struct procman_process *proc)
 		if (proc->mappings[i].binary->elf && proc->mappings[i].binary->file_id)
 			(void)tables_load_binary(p->tables, proc->mappings[i].binary);
 }
-
-/* The most generations of processes that a command can start between two checks. */
-#define MAX_ANCESTORS 64
 
 /* Makes BPF sample the process, or not, as options.choose() says. */
 static bool choose(struct pipeline *p, const struct procman_process *proc)

@@ -15,7 +15,7 @@ static bool has_label(const struct context_label *labels, u32 n, const char *nam
 	return false;
 }
 
-#define WAIT_LABELS 7
+#define OWN_LABELS 8 /* the most of a wait, and PROFILE_SELF */
 
 static int add_label(struct profile *p, const char *name, const char *value,
 		     struct profile_label *labels, u32 *n)
@@ -99,15 +99,17 @@ static int entry_attributes(struct making *m, const struct pipeline_entry *e, u3
 {
 	struct context_label said[2 * CONTEXT_MAX_ATTRIBUTES];
 	struct profile_label
-		labels[2 * CONTEXT_MAX_ATTRIBUTES + WAIT_LABELS + SYMBOLIZER_MAX_LABELS];
+		labels[2 * CONTEXT_MAX_ATTRIBUTES + OWN_LABELS + SYMBOLIZER_MAX_LABELS];
 	u32 n_event = pipeline_attributes(m->batch, (u32)e->key.event_attributes, said);
 	u32 n_all = n_event +
 		    pipeline_attributes(m->batch, (u32)e->key.context.attributes, said + n_event);
 	u32 n = 0;
 	int r = 0;
 
-	/* At most WAIT_LABELS. */
-	if (m->wait)
+	/* At most OWN_LABELS. */
+	if (making_is_self(m, e))
+		r = add_label(m->profile, PROFILE_SELF, "true", labels, &n);
+	if (m->wait && r == 0)
 		r = wait_labels(m, &e->key, labels, &n);
 	if (r == 0 && e->key.holds)
 		r = lock_label(m->profile, "holds", e->key.holds, labels, &n);

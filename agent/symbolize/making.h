@@ -51,9 +51,21 @@ int making_look_up(struct making *m, const bool *used);
 /* Appends a stack of the batch, of a process with this image, to m->stack. */
 int making_append_stack(struct making *m, u64 id, u64 image);
 void making_end(struct making *m);
+/* Whether the entry is of culprit itself. */
+static inline bool making_is_self(const struct making *m, const struct pipeline_entry *e)
+{
+	return map_get(&m->batch->own, e->key.pid);
+}
 
 /* Adds the thread of an entry, with its resource and the labels of its work: labels.c. */
 int making_thread(struct making *m, const struct pipeline_entry *e, u32 *ret);
+
+/* ---- leave_out.c ---- */
+
+/* What entries come to with the events since from_ns alone. Nobody knows when others were lost. */
+int making_leave_out_events(struct making *m);
+/* Leaves out what culprit itself did, and counts it. */
+int making_leave_out_self(struct making *m);
 
 /* ---- values.c ---- */
 

@@ -641,47 +641,6 @@ static int look_up_files(struct making *m)
 	return used ? making_look_up(m, used) : -ENOMEM;
 }
 
-static void count_entry(struct pipeline_counts *c, const struct pipeline_batch *b,
-			const struct pipeline_entry *e)
-{
-	const struct pipeline_stack *user = pipeline_stack(b, e->key.user_stack);
-
-	c->samples += e->count;
-	if (!e->key.user_stack)
-		return;
-	c->user_samples += e->count;
-	c->truncated += user && user->stop == STOP_COMPLETE ? 0 : e->count;
-}
-
-/* What entries come to with the events since from_ns alone. Nobody knows when others were lost. */
-static int leave_out_events(struct making *m)
-{
-	const struct pipeline_batch *b = m->batch;
-
-	m->own = calloc(b->entries.n + 1, sizeof(*m->own));
-	if (!m->own)
-		return -ENOMEM;
-	m->entries = m->own;
-	m->counts = (struct pipeline_counts){.lost = m->counts.lost};
-	for (size_t i = 0; i < b->entries.n; i++)
-		m->own[i].key = b->entries.data[i].key;
-	for (size_t i = 0; i < b->events.n; i++) {
-		const struct pipeline_event *e = &b->events.data[i];
-		struct pipeline_entry *of = &m->own[e->entry];
-
-		if (e->time_ns < m->from_ns)
-			continue;
-		of->first_ns = of->count ? MIN(of->first_ns, e->time_ns) : e->time_ns;
-		of->count += 1 + e->more;
-		of->value += e->value;
-		of->bytes += e->bytes;
-	}
-	for (size_t i = 0; i < b->entries.n; i++)
-		if (m->own[i].key.source == m->source)
-			count_entry(&m->counts, b, &m->own[i]);
-	return 0;
-}
-
 static bool shows_times(const struct making *m)
 {
 	return m->batch->keep_times && !m->s->options.no_times;
@@ -737,7 +696,8 @@ static int add_samples(struct making *m)
 		const struct pipeline_key *key = &b->entries.data[e->entry].key;
 		s64 values[MAKING_VALUES];
 
-		if (key->source != m->source || e->time_ns < m->from_ns)
+		if (key->source != m->source || e->time_ns < m->from_ns ||
+		    !m->entries[e->entry].count)
 			continue;
 		making_values(m, key, 1 + (s64)e->more, e->value, e->bytes, values);
 		r = profile_add_linked_sample(m->profile, e->time_ns + offset, at->thread,
@@ -819,7 +779,9 @@ static int make_profile(struct symbolizer *s, const struct pipeline_batch *b, u6
 	int r = profile ? making_types(&m) : -ENOMEM;
 
 	if (r == 0 && from_ns > b->started_ns)
-		r = leave_out_events(&m);
+		r = making_leave_out_events(&m);
+	if (r == 0 && s->options.leave_self)
+		r = making_leave_out_self(&m);
 	if (r == 0)
 		r = look_up_files(&m);
 	if (r == 0)

@@ -17,6 +17,7 @@ struct symbolizer_options {
 	bool no_times;	     /* samples have no times, also where the batch has them */
 	bool waker_labels;   /* who ended a wait is told by labels, not by notes in the stack */
 	bool one_profile;    /* profiles of allocations have the types of all three, and add up */
+	bool leave_self;     /* samples of culprit itself are left out: profile_quality.self */
 	bool leave_files;    /* code of files with a build-id gets no names: the server has them */
 	const char *cache_dir;	     /* or NULL; both copied */
 	const char *debuginfod_urls; /* or NULL */
@@ -30,9 +31,12 @@ struct symbolizer_options {
 };
 
 struct symbolizer_stats {
-	u64 frames;	    /* looked up, over all samples */
-	u64 unnamed;	    /* of these, frames without a name */
-	u64 left_out;	    /* times that the names of a file did not fit in memory */
+	u64 frames;   /* looked up, over all samples */
+	u64 unnamed;  /* of these, frames without a name */
+	u64 left_out; /* times that the names of a file did not fit in memory */
+	/* Left out since the start, with options.leave_self. */
+	struct pipeline_counts self;
+	u64 self_processes;
 	bool kernel_hidden; /* kallsyms shows no addresses: see kernel.kptr_restrict */
 };
 

@@ -330,6 +330,7 @@ static int take_meta(struct html_reader *f, const json_t *meta)
 		.unknown = number_of(meta, "unknown"),
 		.frames = number_of(meta, "frames"),
 		.user_stacks = number_of(meta, "user_stacks"),
+		.self = number_of(meta, "self"),
 		.measured = json_object_get(meta, "lost") != NULL,
 	};
 	if (r == 0)

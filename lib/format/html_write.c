@@ -355,6 +355,8 @@ static void put_quality(struct json_writer *j, const struct profile_quality *q)
 	}
 	if (q->user_stacks)
 		json_put_u64(j, "user_stacks", q->user_stacks);
+	if (q->self)
+		json_put_u64(j, "self", q->self);
 }
 
 /* The names of what stands for others, on either side. */

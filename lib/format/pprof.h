@@ -9,7 +9,8 @@
 
 #define PPROF_COMMENT_QUALITY "culprit.quality: "
 #define PPROF_QUALITY_FORMAT                                                                       \
-	"samples=%llu lost=%llu truncated=%llu unknown=%llu frames=%llu user_stacks=%llu"
+	"samples=%llu lost=%llu truncated=%llu unknown=%llu frames=%llu user_stacks=%llu"          \
+	" self=%llu"
 #define PPROF_COMMENT_TITLE "culprit.title: "
 /* "3=kernel 5=jit": mapping id and the name of the frame kind, where the path does not tell. */
 #define PPROF_COMMENT_KINDS "culprit.kinds: "

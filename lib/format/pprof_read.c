@@ -131,7 +131,7 @@ static bool read_quality(struct pprof_reader *f)
 		struct profile_quality q = {};
 
 		if (s && sscanf(s, PPROF_QUALITY_FORMAT, &q.samples, &q.lost, &q.truncated,
-				&q.unknown, &q.frames, &q.user_stacks) == 6) {
+				&q.unknown, &q.frames, &q.user_stacks, &q.self) >= 6) {
 			q.measured = true;
 			f->p->quality = q;
 			return true;

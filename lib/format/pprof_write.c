@@ -445,7 +445,7 @@ static void make_comments(struct pprof_writer *w)
 	/* What was only derived from the samples a reader derives again. */
 	if (q->measured) {
 		str_printf(&line, PPROF_COMMENT_QUALITY PPROF_QUALITY_FORMAT, q->samples, q->lost,
-			   q->truncated, q->unknown, q->frames, q->user_stacks);
+			   q->truncated, q->unknown, q->frames, q->user_stacks, q->self);
 		w->out.comment[w->out.n_comment++] = text(w, str_get(&line));
 	}
 	if (*title) {

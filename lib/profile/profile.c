@@ -306,6 +306,14 @@ enum wait profile_wait(const struct profile *p, u32 thread)
 	return wait ? vocab_wait_by_name(wait, strlen(wait)) : WAIT_NONE;
 }
 
+bool profile_is_self(const struct profile *p, u32 thread)
+{
+	u32 attributes = thread < p->threads.n ? p->threads.data[thread].attributes : 0;
+	const char *self = attributes ? profile_label(p, attributes, PROFILE_SELF) : NULL;
+
+	return self && !strcmp(self, "true");
+}
+
 int profile_add_type(struct profile *p, const char *name, const char *unit)
 {
 	struct profile_type type = {};
@@ -769,6 +777,7 @@ static void merge_head(struct merge *m)
 	dst->quality.unknown += src->quality.unknown;
 	dst->quality.frames += src->quality.frames;
 	dst->quality.user_stacks += src->quality.user_stacks;
+	dst->quality.self += src->quality.self;
 }
 
 /* Marks the stacks of the samples that are kept. */

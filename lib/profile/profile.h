@@ -26,6 +26,11 @@
 
 /* The attribute of a thread's work that tells what it waited for (abi/tbl/wait.tbl). */
 #define PROFILE_WAIT "wait"
+/*
+ * The attribute, with the value "true", of samples of the profiler that recorded the profile: its
+ * own process, and those that it has started for itself.
+ */
+#define PROFILE_SELF "culprit.self"
 
 struct str;
 
@@ -131,6 +136,7 @@ struct profile_quality {
 	u64 unknown;	 /* frames without a name, over all samples */
 	u64 frames;	 /* frames over all samples */
 	u64 user_stacks; /* samples that have a user stack */
+	u64 self;	 /* samples of the profiler itself that were left out; in no other count */
 	/* The recorder counted lost samples. Otherwise lost = 0 means unknown. */
 	bool measured;
 	/* A store could not read everything that the query selects. */
@@ -211,6 +217,8 @@ int profile_add_resource(struct profile *p, const struct profile_label *labels, 
 			 u32 *ret_id);
 /* A label's value by its name, or NULL. Borrowed. */
 const char *profile_label(const struct profile *p, u32 resource, const char *name);
+/* Whether the thread is the profiler's own. */
+bool profile_is_self(const struct profile *p, u32 thread);
 /* What a thread waited for; WAIT_NONE if it did not, or that is not known. */
 enum wait profile_wait(const struct profile *p, u32 thread);
 /* frames: ids, leaf first; borrowed for the call. */
@@ -268,6 +276,12 @@ int profile_merge(struct profile *dst, const struct profile *src, struct diag *r
 typedef bool profile_keep(void *arg, const struct profile *p, const struct profile_sample *s);
 int profile_merge_some(struct profile *dst, const struct profile *src, profile_keep *keep,
 		       void *arg, struct diag *reterr_diag);
+
+/*
+ * Replaces the profile by one without the profiler's own samples, if it has some. Its quality is
+ * that of the rest, with `self` of those that are left out. -ENOMEM: it is unchanged.
+ */
+int profile_leave_out_self(struct profile **p);
 
 /* The number of samples behind the values; 0 if the profile does not have it. */
 u64 profile_sample_count(const struct profile *p);

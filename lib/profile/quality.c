@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How complete samples are, judged by their frames. */
+/* How complete samples are, judged by their frames; and without those of the profiler itself. */
 #include "profile/profile.h"
+
+#include <errno.h>
 
 #include "base/str.h"
 #include "base/vocab.h"
@@ -48,4 +50,63 @@ void profile_derive_quality(struct profile *p)
 		if (s->value[t] > 0)
 			profile_count_quality(p, s->stack, (u64)s->value[t]);
 	}
+}
+
+/* ---- the profiler's own samples ---- */
+
+static bool is_of_others(void *arg, const struct profile *p, const struct profile_sample *s)
+{
+	(void)arg;
+	return !profile_is_self(p, s->thread);
+}
+
+static u64 minus(u64 a, u64 b)
+{
+	return a - MIN(a, b);
+}
+
+/* Takes the profiler's own samples, judged by their frames, out of a quality that has them. */
+static void leave_out_quality(const struct profile *p, u32 type, struct profile_quality *q)
+{
+	const struct profile_quality all = p->quality;
+	/* Counts below; the rest of the profile is only read. */
+	struct profile judge = *p;
+
+	judge.quality = (struct profile_quality){};
+	for (size_t i = 0; type != PROFILE_NONE && i < p->n_samples; i++) {
+		const struct profile_sample *s = profile_sample(p, i);
+
+		if (profile_is_self(p, s->thread) && s->value[type] > 0)
+			profile_count_quality(&judge, s->stack, (u64)s->value[type]);
+	}
+	*q = all;
+	q->self += judge.quality.samples;
+	q->samples = minus(all.samples, judge.quality.samples);
+	q->truncated = minus(all.truncated, judge.quality.truncated);
+	q->user_stacks = minus(all.user_stacks, judge.quality.user_stacks);
+	q->unknown = minus(all.unknown, judge.quality.unknown);
+	q->frames = minus(all.frames, judge.quality.frames);
+}
+
+int profile_leave_out_self(struct profile **p)
+{
+	_cleanup_profile_ struct profile *rest = NULL;
+	struct diag d = {};
+	bool any = false;
+	int r;
+
+	for (size_t i = 0; i < (*p)->n_samples && !any; i++)
+		any = profile_is_self(*p, profile_sample(*p, i)->thread);
+	if (!any)
+		return 0;
+	rest = profile_create();
+	if (!rest)
+		return -ENOMEM;
+	r = profile_merge_some(rest, *p, is_of_others, NULL, &d);
+	if (r < 0)
+		return r;
+	leave_out_quality(*p, profile_find_type(*p, SAMPLE_TYPE_SAMPLES), &rest->quality);
+	profile_destroy(*p);
+	*p = take_ptr(rest);
+	return 0;
 }

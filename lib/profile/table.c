@@ -346,7 +346,7 @@ void profile_quality_line(const struct profile *p, struct str *out)
 	const struct profile_quality *q = &p->quality;
 	u64 samples = profile_sample_count(p);
 
-	if (!samples) {
+	if (!samples && !q->self) {
 		str_puts(out, "number of samples not known");
 		return;
 	}
@@ -360,4 +360,6 @@ void profile_quality_line(const struct profile *p, struct str *out)
 		str_puts(out, ", losses not known");
 	append_part(out, "truncated", q->truncated, q->samples);
 	append_part(out, "frames without a name", q->unknown, q->frames);
+	if (q->self)
+		append_part(out, "left out: culprit itself", q->self, q->samples + q->self);
 }

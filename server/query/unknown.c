@@ -16,7 +16,7 @@
 
 /* Labels that every client may ask for: a store lacks those that no agent of it sends. */
 static const char *const standard[] = {"service.name", "host.name", "process.runtime.name",
-				       "thread.name"};
+				       "thread.name", PROFILE_SELF};
 
 /* The types, or the names of labels, that the store has, each once. */
 struct names {

@@ -70,6 +70,26 @@ def tree(answer):
     return out
 
 
+# ---- culprit's own samples ----
+
+def test_samples_of_culprit_itself_can_be_left_out(server):
+    """The selector that the page uses; a store that no agent fills knows the label, too."""
+    at = int(time.time()) - 120
+
+    def total(query):
+        return get(server, "/api/v1/top", query=query, type=CPU)["total"]
+
+    def push(name, text):
+        assert server.post("/ingest", text, name=name, **{"from": at, "until": at + 10}).status == 200
+    push("shop.cpu", b"main;work 30\n")
+    assert total('{culprit.self!="true"}') == 30 * TICK
+    assert total('{culprit_self="true"}') == 0
+    push("culprit.cpu{culprit.self=true}", b"main;read 7\n")
+    assert total("{}") == 37 * TICK
+    assert total('{culprit.self!="true"}') == total('{culprit_self!="true"}') == 30 * TICK
+    assert total('{culprit.self="true"}') == 7 * TICK
+
+
 # ---- agents ----
 
 def table(name):

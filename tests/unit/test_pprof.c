@@ -68,7 +68,7 @@ Test(pprof, everything_of_the_model_survives)
 	p->period_unit = string(p, "nanoseconds");
 	p->period = 10101010;
 	p->title = string(p, "./app --fast");
-	p->quality = (struct profile_quality){11, 1, 1, 2, 20, 9, true};
+	p->quality = (struct profile_quality){11, 1, 1, 2, 20, 9, 3, true};
 	again = through_pprof(p, NULL);
 	cr_assert_eq(folded_write(p, &all, &one, NULL), 0);
 	cr_assert_eq(folded_write(again, &all, &two, NULL), 0);
@@ -84,6 +84,7 @@ Test(pprof, everything_of_the_model_survives)
 	cr_assert_eq(again->quality.unknown, p->quality.unknown);
 	cr_assert_eq(again->quality.frames, p->quality.frames);
 	cr_assert_eq(again->quality.user_stacks, p->quality.user_stacks);
+	cr_assert_eq(again->quality.self, 3);
 	cr_assert_eq(again->quality.measured, p->quality.measured);
 	cr_assert_eq(again->quality.damaged, p->quality.damaged);
 	for (size_t i = 0; i < again->frames.n; i++) {

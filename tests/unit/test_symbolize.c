@@ -655,3 +655,96 @@ Test(symbolize, samples_before_a_window_are_left_out)
 	cr_expect_eq(profiles[0]->time_ns, batch->started_realtime_ns + 1000);
 	cr_expect_eq(profiles[0]->duration_ns, 1000);
 }
+
+/* Process 10 is culprit itself: two of five samples, one of them truncated. */
+static void add_self(void)
+{
+	add_stack(1, both, 2, STOP_COMPLETE, false);
+	add_stack(2, both, 1, STOP_NO_TABLE, false);
+	add_entry(0, 10, 0, 1, 1, 10);
+	add_entry(0, 10, 0, 2, 1, 10);
+	add_entry(0, 11, 0, 1, 3, 30);
+	batch->counts[0].user_samples = 5;
+	batch->counts[0].truncated = 1;
+	batch->counts[0].stops[STOP_NO_TABLE] = 1;
+	cr_assert_eq(map_put(&batch->own, 10, 1), 0);
+}
+
+Test(symbolize, samples_of_culprit_itself_are_marked)
+{
+	u32 marked = 0;
+
+	open_symbolizer(&(struct symbolizer_options){});
+	add_self();
+	name_them();
+	cr_assert_eq(profiles[0]->n_samples, 3);
+	for (size_t i = 0; i < 3; i++) {
+		u32 t = profile_sample(profiles[0], i)->thread;
+
+		cr_expect_eq(profile_is_self(profiles[0], t),
+			     profiles[0]->threads.data[t].pid == 10);
+		marked += profile_is_self(profiles[0], t);
+	}
+	cr_expect_eq(marked, 2);
+	cr_expect_eq(profiles[0]->quality.self, 0, "they are in it");
+	cr_expect_eq(profiles[0]->quality.samples, 5);
+}
+
+static void expect_others(const struct profile *p)
+{
+	cr_assert_eq(p->n_samples, 1);
+	cr_expect_eq(profile_sample(p, 0)->value[0], 3);
+	cr_expect_eq(p->threads.data[profile_sample(p, 0)->thread].pid, 11);
+	cr_expect_eq(p->quality.samples, 3);
+	cr_expect_eq(p->quality.self, 2);
+	cr_expect_eq(p->quality.user_stacks, 3);
+	cr_expect_eq(p->quality.truncated, 0);
+}
+
+Test(symbolize, samples_of_culprit_itself_are_left_out)
+{
+	struct symbolizer_stats stats;
+
+	open_symbolizer(&(struct symbolizer_options){.leave_self = true});
+	add_self();
+	name_them();
+	expect_others(profiles[0]);
+	cr_expect_eq(profiles[0]->quality.frames, 6);
+	symbolizer_stats(symbolizer, &stats);
+	cr_expect_eq(stats.self.samples, 2);
+	cr_expect_eq(stats.self.truncated, 1);
+	cr_expect_eq(stats.self.stops[STOP_NO_TABLE], 1);
+	cr_expect_eq(stats.self_processes, 1);
+}
+
+/* With times, each event is a sample. */
+Test(symbolize, events_of_culprit_itself_are_left_out)
+{
+	struct pipeline_event event = {.time_ns = 1500, .value = 10};
+
+	open_symbolizer(&(struct symbolizer_options){.leave_self = true});
+	batch->keep_times = true;
+	add_stack(1, both, 2, STOP_COMPLETE, false);
+	for (u32 pid = 10; pid < 12; pid++) {
+		event.entry = add_entry(0, pid, 0, 1, 1, 10);
+		cr_assert_eq(vec_push(&batch->events, event), 0);
+	}
+	cr_assert_eq(map_put(&batch->own, 10, 1), 0);
+	name_them();
+	cr_assert_eq(profiles[0]->n_samples, 1);
+	cr_expect_eq(profiles[0]->threads.data[profile_sample(profiles[0], 0)->thread].pid, 11);
+}
+
+Test(symbolize, a_profile_with_marked_samples_loses_them_later)
+{
+	struct profile *p;
+
+	open_symbolizer(&(struct symbolizer_options){});
+	add_self();
+	name_them();
+	cr_assert_eq(profile_leave_out_self(&profiles[0]), 0);
+	expect_others(profiles[0]);
+	p = profiles[0];
+	cr_assert_eq(profile_leave_out_self(&profiles[0]), 0);
+	cr_expect_eq(profiles[0], p, "nothing is left to leave out");
+}
