@@ -120,7 +120,7 @@ static int analyze(struct growth *g)
 	of.cells = g->cells = calloc(d->cells.n + 1, sizeof(*g->cells));
 	of.samples = g->samples = calloc(d->sites.n + 1, sizeof(*g->samples));
 	g->whole = calloc(d->instances.n + 1, MAX(d->n_buckets, 1u));
-	g->values = calloc(d->n_buckets, sizeof(*g->values));
+	g->values = calloc(MAX(d->n_buckets, 1u), sizeof(*g->values));
 	if (!of.instances || !of.cells || !of.samples || !g->whole || !g->values)
 		return -ENOMEM;
 	for (size_t i = 0; i < d->instances.n; i++)
