@@ -275,7 +275,7 @@ static void put_all_cpu(struct overview *o)
 	double ms = (double)(o->q.to_ms - o->q.from_ms), seconds = store_type_cpu_seconds(o->cpu);
 	size_t n = 0;
 
-	for (size_t i = 0; i < o->services.n && n < MOST_OF_A_KIND && o->before; i++) {
+	for (size_t i = 0; i < o->services.n && n < MOST_OF_A_KIND && o->before && *o->cpu; i++) {
 		const struct overview_service *s = &o->services.data[i];
 		double more = (double)(s->value - s->before) * seconds / ms * 1000;
 		double samples = (double)(s->samples + s->before_samples);

@@ -89,6 +89,7 @@ int overview_leave_out(struct overview *o, int r, const char *part)
 
 static void choose_types(struct overview *o, const struct query_names *types)
 {
+	const char *other = "";
 	size_t n = 0;
 
 	for (size_t i = 0; i < types->names.n; i++) {
@@ -99,10 +100,13 @@ static void choose_types(struct overview *o, const struct query_names *types)
 			snprintf(o->cpu, sizeof(o->cpu), "%s", type);
 		if (store_type_has_waits(type) && !*o->waits)
 			snprintf(o->waits, sizeof(o->waits), "%s", type);
+		if (!*other && !store_type_is_state(type))
+			other = type;
 		if (n < ARRAY_SIZE(o->states) && store_type_is_state(type) &&
 		    store_type_parse(type, &t) == 0 && !strcmp(t.unit, vocab_unit(UNIT_BYTES)))
 			snprintf(o->states[n++], sizeof(o->states[0]), "%s", type);
 	}
+	snprintf(o->type, sizeof(o->type), "%s", *o->cpu ? o->cpu : other);
 }
 
 static int find_types(struct overview *o)
@@ -144,7 +148,7 @@ static int add_cpu(struct overview *o)
 {
 	static const char *const by[] = {"service.name"};
 	_cleanup_query_ struct query q = {};
-	int r = overview_ask(o, o->cpu, NULL, &q);
+	int r = overview_ask(o, o->type, NULL, &q);
 
 	if (r == 0)
 		r = overview_sums(o, &q, by, 1, &o->lines);
@@ -165,7 +169,7 @@ static int add_cpu_before(struct overview *o)
 	static const char *const by[] = {"service.name"};
 	_cleanup_query_ struct query q = {};
 	u64 length = o->q.to_ms - o->q.from_ms;
-	int r = overview_ask(o, o->cpu, NULL, &q);
+	int r = overview_ask(o, o->type, NULL, &q);
 
 	q.from_ms = o->q.from_ms > length ? o->q.from_ms - length : 0;
 	q.to_ms = o->q.from_ms;
@@ -188,7 +192,7 @@ static int add_self(struct overview *o)
 	_cleanup_query_ struct query q = {.from_ms = o->q.from_ms, .to_ms = o->q.to_ms};
 	int r = overview_match(&q, SELF_LABEL, QUERY_EQUAL, "true");
 
-	q.type = strdup(o->cpu);
+	q.type = strdup(o->type);
 	if (r == 0 && q.type)
 		r = overview_sums(o, &q, NULL, 0, &l);
 	vec_foreach (&l.lines, line)
@@ -205,7 +209,7 @@ static int find_names(struct overview *o)
 	static const char *const by[] = {"service.name", "process.executable.name", "process.pid"};
 	__attribute__((cleanup(query_sets_deinit))) struct query_sets sets = {};
 	_cleanup_query_ struct query q = {};
-	int r = overview_ask(o, o->cpu, NULL, &q);
+	int r = overview_ask(o, o->type, NULL, &q);
 
 	if (r == 0)
 		r = query_label_sets(o->c->a->o.store, &q, by, 3, &sets, &o->c->d);
@@ -233,13 +237,13 @@ static int compare_services(const void *a, const void *b)
 
 static int load_services(struct overview *o)
 {
-	int r = *o->cpu ? add_cpu(o) : 0;
+	int r = *o->type ? add_cpu(o) : 0;
 
-	if (r == 0 && *o->cpu)
+	if (r == 0 && *o->type)
 		r = find_names(o);
-	if (r == 0 && *o->cpu)
+	if (r == 0 && *o->type)
 		r = add_cpu_before(o);
-	if (r == 0 && *o->cpu)
+	if (r == 0 && *o->type)
 		r = add_self(o);
 	return r;
 }
@@ -312,7 +316,7 @@ static int load_endpoints(struct overview *o)
 {
 	_cleanup_query_ struct query q = {};
 	struct store_span_filter f;
-	int r = overview_ask(o, *o->cpu ? o->cpu : "none", NULL, &q);
+	int r = overview_ask(o, *o->type ? o->type : "none", NULL, &q);
 
 	q.spans.of = QUERY_OF_REQUESTS;
 	f = query_span_filter(&q);
@@ -411,7 +415,7 @@ static void put_checked(const struct overview *o)
 		bool yes;
 	} kinds[] = {{"slow", o->endpoints.n},
 		     {"errors", o->endpoints.n},
-		     {"cpu", o->before},
+		     {"cpu", o->before && *o->cpu},
 		     {"lock", *o->waits},
 		     {"growth", *o->states[0]}};
 
@@ -430,7 +434,7 @@ static int put_answer(struct overview *o)
 	json_open_object(w, NULL);
 	json_put_u64(w, "from", o->q.from_ms);
 	json_put_u64(w, "to", o->q.to_ms);
-	json_put_text(w, "type", o->cpu);
+	json_put_text(w, "type", o->type);
 	json_put_u64(w, "first", o->first_ms);
 	r = overview_put_findings(o);
 	put_services(o);

@@ -33,7 +33,8 @@ struct overview {
 	u64 limit, deadline_ns;
 	bool self; /* culprit's own samples count */
 	char cpu[STORE_TYPE_BYTES], waits[STORE_TYPE_BYTES], states[2][STORE_TYPE_BYTES];
-	u64 first_ms; /* of all that is stored; 0: nothing */
+	char type[STORE_TYPE_BYTES]; /* of the services' values: CPU time, or else the first type */
+	u64 first_ms;		     /* of all that is stored; 0: nothing */
 	struct query_lines lines, lines_before;
 	struct query_requests requests;
 	vec(struct overview_service) services;

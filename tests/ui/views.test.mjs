@@ -186,7 +186,7 @@ it("stacks: a predicate, completed by the names in the picture; a wrong one is s
 
 it("charts: lanes by thread, a heat map from which a range is taken", async () => {
   const p = await see(`${RANGE}&service=db`);
-  await p.key("g");
+  await p.key("g", "g");
   await p.page.locator(".lane").first().waitFor();
   assert.match(await text(p, ".lanes"), /writer/);
   await p.shot("threads-light");
@@ -395,7 +395,7 @@ it("agents: none yet, and how to have one", async () => {
 
 it("keyboard and phone: every view by its number, readable on a small screen, dark", async () => {
   const p = await see(RANGE, { width: 390, height: 800, touch: true, dark: true });
-  for (const [key, selector] of [["2", ".services-page"], ["3", ".two-charts"], ["4", ".traces-page"], ["5", ".tasks-page"], ["6", "text=No agents yet"], ["7", ".files"], ["8", ".growth-none"], ["1", ".timeline"]]) {
+  for (const [key, selector] of [["3", ".services-page"], ["4", ".two-charts"], ["5", ".traces-page"], ["6", ".tasks-page"], ["7", "text=No agents yet"], ["8", ".files"], ["9", ".growth-none"], ["1", ".overview"], ["2", ".timeline"]]) {
     await p.key(key);
     await p.page.waitForSelector(selector);
     const wide = await p.page.evaluate(() => document.documentElement.scrollWidth);

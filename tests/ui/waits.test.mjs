@@ -271,7 +271,7 @@ it("a table of peers, and what there is not", async () => {
   const shop = await see(`service=shop&type=${encodeURIComponent(OFF)}&${RANGE}&waits=lock`);
   assert.match(await shop.page.locator(".of-waits .none").innerText(), /their samples do not name them/);
   await tab(shop, "who woke whom");
-  assert.match(await shop.page.locator(".of-waits .none").innerText(), /Nobody is known.*--wakers/);
+  assert.match(await shop.page.locator(".of-waits .none").innerText(), /is unknown.*--wakers/);
   await shop.done();
   const db = await see(`service=db&type=${encodeURIComponent(OFF)}&${RANGE}&waits=lock`);
   assert.match(await db.page.locator(".of-waits .none").innerText(), /No thread waited for a lock/);
