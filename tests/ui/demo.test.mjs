@@ -92,10 +92,10 @@ test("the demo: requests that wait, down to the line that has the lock", { skip,
   }, 180);
   await rows.nth(at).getByRole("button").first().click();
   const one = see.getByRole("region", { name: "Kept request", exact: true });
-  await one.getByRole("button", { name: "who had it" }).waitFor();
+  await one.getByRole("button", { name: "Who held it?" }).waitFor();
   await p.shot("demo-kept");
   // Who had it, and in which line: two clicks.
-  await one.getByRole("button", { name: "who had it" }).click();
+  await one.getByRole("button", { name: "Who held it?" }).click();
   const held = see.locator(".waits td button", { hasText: "while held" }).first();
   const settled = () => see.waitForSelector('.live-page[aria-busy="false"]');
   await until("the samples of the owner are stored", async () => {

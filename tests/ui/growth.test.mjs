@@ -105,7 +105,7 @@ test("growth: from the tab to the line that leaks, and what grew between two tim
   const first = p.page.locator(".growth tbody tr").first();
   // If it does not come, the log tells what the page said instead.
   const say = setTimeout(async () => console.log(`# after 100 s: ${await p.page.locator(".growth").innerText()}`), 100000);
-  await until("the leak is first", async () => (await first.count()) > 0 && /cache_put[^]*only grows|only grows[^]*cache_put/.test(await first.innerText()));
+  await until("the leak is first", async () => (await first.count()) > 0 && /cache_put[^]*only grows|only grows[^]*cache_put/.test(await first.innerText()), 240);
   clearTimeout(say);
   // A minute more, so that the interval is one of many periods.
   await until("enough periods", async () => Number(/(\d+) periods/.exec(await p.page.locator(".growth .quality").innerText())?.[1]) >= 16);

@@ -69,7 +69,7 @@ async function profileOnPage(name, app, [slowly, quickly], shot) {
   const dialog = see.getByRole("dialog", { name: "Profile slow requests" });
   assert.deepEqual([await dialog.getByLabel("Service").inputValue(), await dialog.getByLabel("Endpoint").inputValue()], [name, "/buy"]);
   await dialog.getByLabel("From").fill("0");
-  await dialog.getByLabel("Ordinary ones").fill("0");
+  await dialog.getByLabel("Ordinary requests").fill("0");
   await dialog.getByRole("button", { name: "Start" }).click();
   await see.getByRole("region", { name: "Task", exact: true }).waitFor();
   const task = new URL(see.url()).searchParams.get("task");

@@ -91,7 +91,7 @@ test("culprit up: the page follows this machine, by service, to the function", {
   const up = start(culprit, ["up", "--source-roots", at, "--data-dir", join(folder, "data"), "--listen", "127.0.0.1:0", "--otlp-grpc", "off",
     "--otlp-grpc-old", "off", "--otlp-http", "off"], { stdio: ["ignore", "pipe", "inherit"] });
   const began = Date.now();
-  const p = await openUrl(await saidUrl(up));
+  const p = await openUrl(`${await saidUrl(up)}?view=flame`);
   await p.page.waitForSelector(".flame canvas");
   console.log(`# first picture ${((Date.now() - began) / 1000).toFixed(1)} s after the command`);
   const till = p.page.locator(".strip button", { hasText: "till" });
@@ -132,10 +132,10 @@ test("culprit up: the page follows this machine, by service, to the function", {
   }
   await p.page.locator(".tabs button", { hasText: "Compare" }).click();
   await p.page.waitForSelector(".two-charts");
-  await until("nothing an hour ago is said", async () => /nothing before/.test(await p.page.locator(".quality").innerText()));
+  await until("nothing an hour ago is said", async () => /no samples before/.test(await p.page.locator(".quality").innerText()));
   await p.page.getByRole("combobox", { name: "Compared with" }).selectOption("0");
   await p.page.waitForSelector('.live-page[aria-busy="false"]');
-  await until("the same time is", async () => !/nothing before/.test(await p.page.locator(".quality").innerText()));
+  await until("the same time is", async () => !/no samples before/.test(await p.page.locator(".quality").innerText()));
   await look(p, "up-compare-light");
   await p.page.locator(".tabs button", { hasText: "Agents" }).click();
   const host = p.page.locator(".services-page tbody tr").first();

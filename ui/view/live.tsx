@@ -265,7 +265,7 @@ function LinkButton(p: { state: LiveState; range: Range }): preact.JSX.Element {
     const timer = copied ? setTimeout(() => setCopied(false), 2000) : undefined;
     return () => clearTimeout(timer);
   }, [copied]);
-  return <button class="text copy-link" aria-label="Copy link" title="Copy a link to this view and time range (y)" onClick={() => {
+  return <button class="text copy-link" aria-label={copied ? "Link copied" : "Copy link"} title="Copy a link to this view and time range (y)" onClick={() => {
     void copy(`${location.origin}${location.pathname}?${encodeLive({ ...p.state, range: p.range })}#${encodeState({ ...decodeState(address().hash), theme: null })}`)
       .then(() => setCopied(true));
   }}>{copied ? "Copied" : "Link"}</button>;
