@@ -26,14 +26,22 @@ FILE_BYTES = 16 << 20
 BEFORE = "[resident before the recording]"
 
 
+def tmpfs_devices(pid):
+    """Numbers of the file systems whose pages are shared memory, as smaps writes them."""
+    with open(f"/proc/{pid}/mountinfo", encoding="utf-8", errors="replace") as f:
+        mounts = [line.split(" - ") for line in f]
+    numbers = [m[0].split()[2].split(":") for m in mounts if m[1].split()[0] == "tmpfs"]
+    return {f"{int(major):02x}:{int(minor):02x}" for major, minor in numbers}
+
+
 def of_smaps(pid):
     """What the process has by kind, in bytes, and Rss of smaps_rollup."""
-    kinds, shared = Counter(), False
+    kinds, shared, tmpfs = Counter(), False, tmpfs_devices(pid)
     with open(f"/proc/{pid}/smaps", encoding="utf-8", errors="replace") as f:
         for line in f:
-            head = re.match(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+ *(.*)", line)
+            head = re.match(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ (\S+) \d+ *(.*)", line)
             if head:
-                shared = re.match(r"/dev/zero|/memfd:|/SYSV|/dev/shm/", head[1]) is not None
+                shared = head[1] in tmpfs or re.match(r"/dev/zero|/memfd:|/SYSV", head[2]) is not None
                 continue
             name, kib = re.match(r"(\w+): +(\d+) kB", line + " ").groups() if " kB" in line else (None, 0)
             n = int(kib) << 10
