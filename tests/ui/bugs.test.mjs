@@ -205,7 +205,7 @@ it("the theme is remembered; a link that says otherwise wins, and a copied link 
   await until("copied", () => p.page.evaluate(() => /from=/.test(window.copied)));
   assert.doesNotMatch(await p.page.evaluate(() => window.copied), /[#&]m=/);
   await p.page.goto(f.url);
-  await p.page.waitForSelector(".flame canvas, .nothing:not(.loading)");
+  await p.page.waitForSelector(".overview");
   assert.equal(await theme(), "dark");
   await p.page.goto("about:blank");
   await p.page.goto(`${f.url}?${RANGE}#m=light`);
