@@ -136,7 +136,7 @@ test("the demo: the card in both themes, on a telephone, in the list of all, and
   await p.shot("measure-list");
   await list.getByRole("button", { name: /no such/ }).click();
   const card = p.page.getByRole("dialog", { name: /no such/ });
-  await card.getByText(/cannot measure it: .*has no function/).waitFor();
+  await card.getByText(/cannot measure this function: .*has no function/).waitFor();
   await p.shot("measure-refused");
   await card.getByRole("button", { name: "Stop" }).click();
   await card.getByText("stopped").waitFor();
