@@ -321,7 +321,7 @@ it("help, dark, a phone: every view fits and says its quality", async () => {
   await p.shot("tour-dark");
   await p.done();
   const q = await see(grinder(), { width: 390, height: 800, touch: true });
-  for (const [key, selector] of [["2", ".services-page"], ["3", ".two-charts"], ["1", ".timeline"]]) {
+  for (const [key, selector] of [["3", ".services-page"], ["4", ".two-charts"], ["2", ".timeline"]]) {
     await q.key(key);
     await q.page.waitForSelector(selector);
     await q.settled();
