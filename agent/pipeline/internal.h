@@ -64,6 +64,7 @@ struct pipeline {
 	u64 scratch[SAMPLE_MAX_FRAMES];
 	u64 lost[SAMPLER_MAX_SOURCES];	  /* of previous batches */
 	u64 no_room[SAMPLER_MAX_SOURCES]; /* samples dropped so far because the batch was full */
+	u64 stopped_ns;			  /* CLOCK_MONOTONIC; 0: not stopped */
 	u64 stall_ns;
 	const char *stall_what; /* static */
 };

@@ -340,6 +340,9 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	later_move(p);
 	p->before = NULL;
 	b->ended_ns = fresh->started_ns;
+	/* The time that the last samples take to be walked is not of the recording. */
+	if (p->stopped_ns)
+		b->ended_ns = MAX(b->started_ns + 1, MIN(b->ended_ns, p->stopped_ns));
 	for (u32 i = 0; i < b->n_sampled; i++) {
 		u64 lost = count_lost(p, i);
 
@@ -466,6 +469,7 @@ void pipeline_stop(struct pipeline *p)
 		deferred_finish_parked(p, STOP_MAX_NS, records_count_walk);
 	alloc_stop(p);
 	sampler_stop(p->sampler);
+	p->stopped_ns = clock_ns(CLOCK_MONOTONIC);
 	if (p->resident)
 		drain_all(p);
 	resident_stop(p);

@@ -101,6 +101,7 @@ int pipeline_start(struct pipeline *p, struct diag *reterr_diag)
 		load_running_code(p);
 	p->stall_ns = 0;
 	p->stall_what = "nothing";
+	p->stopped_ns = 0;
 	pipeline_set_urgent(p, true);
 	r = sampler_start(p->sampler, reterr_diag);
 	/* Of a script there are no samples yet. */

@@ -85,7 +85,7 @@ local function through_deep()
 	deep(40) -- @through_deep
 end
 
-local function tail(n)
+local function tail(n) -- @in_tail
 	return leaf(n) -- a tail call: this function has no frame then; @in_tail
 end
 
