@@ -286,7 +286,7 @@ Test(analyze, cohorts_are_by_weight_and_never_of_equals)
 	for (u32 i = 0; i < 100; i++)
 		add_request(&m, 10, ANALYZE_OTHER);
 	cr_assert_eq(analyze_cohorts(m.requests.data, m.requests.n, &usual, &d), -ENODATA);
-	cr_assert(strstr(d.text, "0 slow"), "%s", d.text);
+	cr_assert(strstr(d.text, "0 are slow"), "%s", d.text);
 	cr_assert_eq(analyze_cohorts(NULL, 0, &usual, &d), -ENODATA);
 	/*
 	 * Three requests of weight 1 are slower than 97 of weight 100: not above the 95th
