@@ -133,6 +133,8 @@ static void set_places(const struct serving_arguments *a, struct str *own,
 int serving_options(const struct serving_arguments *a, const char *command, struct str *own,
 		    struct server_options *ret)
 {
+	struct diag d = {};
+
 	if (!a->data_dir == !a->store)
 		return cli_error(2, "%s: give either --data-dir or --store", command);
 	ret->store = a->store ? a->store : a->data_dir;
@@ -158,11 +160,10 @@ int serving_options(const struct serving_arguments *a, const char *command, stru
 	ret->source_roots = a->source_roots;
 	ret->source_links = a->source_links;
 	ret->trace_links = a->trace_links;
-	if (a->trace_links && !api_are_trace_links(a->trace_links))
-		return cli_error(2,
-				 "%s: --trace-links: each link is NAME=URL, by http or https, and "
-				 "has {trace} in its URL",
-				 command);
+	if (api_check_links(API_SOURCE_LINKS, a->source_links, &d) < 0)
+		return cli_error(2, "%s: --source-links: %s", command, d.text);
+	if (api_check_links(API_TRACE_LINKS, a->trace_links, &d) < 0)
+		return cli_error(2, "%s: --trace-links: %s", command, d.text);
 	ret->max_body = a->max_request_mib << 20;
 	ret->request_bytes = (a->request_mib ? a->request_mib : 512) << 20;
 	ret->query_timeout_s = a->query_timeout_s ? a->query_timeout_s : 30;

@@ -409,9 +409,7 @@ int server_start(const struct server_options *o, struct diag *reterr_diag, struc
 	s->metrics = o->metrics;
 	s->find_mapped = o->find_mapped;
 	s->userdata = o->userdata;
-	r = api_check_links(o->source_links, reterr_diag);
-	if (r == 0)
-		r = net_create(o->access_log, reterr_diag, &s->net);
+	r = net_create(o->access_log, reterr_diag, &s->net);
 	if (r == 0)
 		r = store_open(o->store, &o->store_options, reterr_diag, &s->store);
 	if (r == 0)

@@ -42,11 +42,13 @@ int api_find_mapped(const char *path, api_mapped_fn *fn, void *arg);
  */
 bool api_shows_folder(const char *path);
 
-/*
- * Whether these are links from a trace to other tools: NAME=URL, separated by spaces, each by http
- * or https and with {trace} where the trace's id goes; {span}: that of the chosen span.
- */
-bool api_are_trace_links(const char *list);
+/* Options that link to other tools (links.c). */
+enum api_links {
+	API_SOURCE_LINKS,
+	API_TRACE_LINKS,
+};
+/* -EINVAL: one of the links is wrong. A list may be NULL. */
+int api_check_links(enum api_links which, const char *list, struct diag *reterr_diag);
 
 struct api_options {
 	struct store *store; /* borrowed, like ingest */
@@ -62,7 +64,7 @@ struct api_options {
 	const char *notes;	  /* borrowed: path of a file; NULL: nothing of notes.c is kept */
 	const char *source_links; /* borrowed: see links.c; or NULL */
 	const char *source_roots; /* borrowed: see api_open_public(); or NULL */
-	const char *trace_links;  /* borrowed: see api_are_trace_links(); or NULL */
+	const char *trace_links;  /* borrowed: see links.c; or NULL */
 	/* Appends the agent's metrics under `culprit up`; or NULL. */
 	void (*metrics)(void *userdata, struct str *out);
 	/* Appends what happened to this server to an open array (server/events.h); or NULL. */
@@ -72,8 +74,6 @@ struct api_options {
 	void *userdata;
 };
 
-/* -EINVAL for an option source_links that is wrong. */
-int api_check_links(const char *links, struct diag *reterr_diag);
 /* -ENOMEM. */
 int api_create(const struct api_options *o, struct api **ret);
 void api_destroy(struct api *a);

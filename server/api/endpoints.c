@@ -45,16 +45,13 @@ static size_t add_endpoint(struct endpoints *e, size_t first, struct endpoint *r
 	const struct span *spans = e->all.set.spans.spans.data;
 	const struct span *of = &spans[e->all.requests.data[first].span];
 	struct endpoint new = {.service = of->service, .name = of->endpoint};
-	size_t i = first;
+	size_t end = query_requests_endpoint_end(&e->all, first);
 
-	for (; i < e->all.requests.n; i++) {
+	for (size_t i = first; i < end; i++) {
 		const struct request *q = &e->all.requests.data[i];
-		const struct span *s = &spans[q->span];
 
-		if (s->service != new.service || s->endpoint != new.name)
-			break;
 		new.requests += q->stands_for;
-		new.errors += s->status == SPAN_ERROR ? q->stands_for : 0;
+		new.errors += spans[q->span].status == SPAN_ERROR ? q->stands_for : 0;
 		new.running += q->count ? q->stands_for : 0;
 		new.samples += q->count;
 		new.value += (double)q->value * q->stands_for;
@@ -63,9 +60,9 @@ static size_t add_endpoint(struct endpoints *e, size_t first, struct endpoint *r
 	if (new.running > 0 && store_type_is_state(e->all.type))
 		new.value /= new.running;
 	for (size_t k = 0; k < ARRAY_SIZE(shares); k++)
-		new.ns[k] = query_requests_percentile(&e->all, first, i - first, shares[k]);
+		new.ns[k] = query_requests_percentile(&e->all, first, end - first, shares[k]);
 	*ret = new;
-	return i;
+	return end;
 }
 
 static bool finds(const struct endpoints *e, const struct endpoint *x)
@@ -118,12 +115,12 @@ static int compare(const void *a, const void *b, void *arg)
 	const struct endpoint *x = a, *y = b;
 	int services = strcmp(spans_string(s, x->service), spans_string(s, y->service));
 	int names = strcmp(spans_string(s, x->name), spans_string(s, y->name));
-	int sign = e->part.descending ? -1 : 1, order;
+	int order;
 
 	if (e->part.column == BY_SERVICE)
-		order = sign * services;
+		order = e->part.descending ? -services : services;
 	else if (e->part.column == BY_ENDPOINT)
-		order = sign * names;
+		order = e->part.descending ? -names : names;
 	else
 		order = api_list_compare(&e->part, number_of(x, e->part.column),
 					 number_of(y, e->part.column));

@@ -220,6 +220,8 @@ int api_tree_options(struct api_call *c, struct profile_tree_options *o);
  * (links.c). false: there is none.
  */
 bool api_source_link(const char *links, const char *file, const char *version, struct str *out);
+/* Puts the array "links" of links from a trace (links.c). */
+void api_put_trace_links(struct json_writer *w, const char *list);
 
 /* ---- lists (list.c) ---- */
 

@@ -281,25 +281,22 @@ static size_t add_endpoint(struct overview *o, size_t first, struct overview_end
 {
 	const struct spans *set = &o->requests.set.spans;
 	const struct span *of = &set->spans.data[o->requests.requests.data[first].span];
-	size_t i = first;
+	size_t end = query_requests_endpoint_end(&o->requests, first);
 
 	*e = (struct overview_endpoint){.service = spans_string(set, of->service),
 					.name = spans_string(set, of->endpoint)};
-	for (; i < o->requests.requests.n; i++) {
+	for (size_t i = first; i < end; i++) {
 		const struct request *q = &o->requests.requests.data[i];
-		const struct span *s = &set->spans.data[q->span];
 
-		if (s->service != of->service || s->endpoint != of->endpoint)
-			break;
 		e->requests += q->stands_for;
-		e->errors += s->status == SPAN_ERROR ? q->stands_for : 0;
-		e->seen++;
+		e->errors += set->spans.data[q->span].status == SPAN_ERROR ? q->stands_for : 0;
 	}
-	e->p50_ns = query_requests_percentile(&o->requests, first, i - first, 0.5);
-	e->p95_ns = query_requests_percentile(&o->requests, first, i - first, 0.95);
-	e->p99_ns = query_requests_percentile(&o->requests, first, i - first, 0.99);
-	find_tail(o, first, i - first, e);
-	return i;
+	e->seen = end - first;
+	e->p50_ns = query_requests_percentile(&o->requests, first, end - first, 0.5);
+	e->p95_ns = query_requests_percentile(&o->requests, first, end - first, 0.95);
+	e->p99_ns = query_requests_percentile(&o->requests, first, end - first, 0.99);
+	find_tail(o, first, end - first, e);
+	return end;
 }
 
 static int compare_endpoints(const void *a, const void *b)

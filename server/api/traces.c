@@ -47,51 +47,6 @@ static void put_span(struct json_writer *w, const struct spans *s, const struct 
 	json_put_u64(w, "stands_for", 1ULL << e->weight);
 }
 
-/* ---- links to other tools ---- */
-
-struct trace_link {
-	char name[64], url[512];
-};
-
-/* Takes "NAME=URL" off the list. False: the end, or it is no such link. */
-static bool next_link(const char **list, struct trace_link *ret)
-{
-	const char *at = *list + strspn(*list, " ");
-	size_t n = strcspn(at, " "), name_n = strcspn(at, "=");
-
-	*list = at + n;
-	if (!name_n || name_n >= n || name_n >= sizeof(ret->name) || n - name_n > sizeof(ret->url))
-		return false;
-	snprintf(ret->name, sizeof(ret->name), "%.*s", (int)name_n, at);
-	snprintf(ret->url, sizeof(ret->url), "%.*s", (int)(n - name_n - 1), at + name_n + 1);
-	return (str_starts(ret->url, "http://") || str_starts(ret->url, "https://")) &&
-	       strstr(ret->url, "{trace}");
-}
-
-bool api_are_trace_links(const char *list)
-{
-	struct trace_link link;
-
-	while (list[strspn(list, " ")])
-		if (!next_link(&list, &link))
-			return false;
-	return true;
-}
-
-static void put_links(struct json_writer *w, const char *list)
-{
-	struct trace_link link;
-
-	json_open_array(w, "links");
-	while (list && next_link(&list, &link)) {
-		json_open_object(w, NULL);
-		json_put_text(w, "name", link.name);
-		json_put_text(w, "url", link.url);
-		json_close(w);
-	}
-	json_close(w);
-}
-
 /* ---- samples of spans ---- */
 
 /* The type of the request, else the one of query_choose_type(). */
@@ -262,7 +217,7 @@ static int trace(struct api_call *c)
 	json_open_object(&c->json, NULL);
 	put_hex(&c->json, "trace_id", id[0], 16);
 	json_put_text(&c->json, "type", type);
-	put_links(&c->json, c->a->o.trace_links);
+	api_put_trace_links(&c->json, c->a->o.trace_links);
 	put_waterfall(&c->json, &t, own, spent);
 	json_close(&c->json);
 	return 0;

@@ -293,6 +293,21 @@ void query_requests_by_endpoint(struct query_requests *r)
 			compare_endpoints, r->set.spans.spans.data);
 }
 
+size_t query_requests_endpoint_end(const struct query_requests *r, size_t first)
+{
+	const struct span *spans = r->set.spans.spans.data;
+	const struct span *of = &spans[r->requests.data[first].span];
+	size_t i = first + 1;
+
+	for (; i < r->requests.n; i++) {
+		const struct span *s = &spans[r->requests.data[i].span];
+
+		if (s->service != of->service || s->endpoint != of->endpoint)
+			break;
+	}
+	return i;
+}
+
 u64 query_requests_percentile(const struct query_requests *r, size_t first, size_t n, double share)
 {
 	const struct request *e = r->requests.data + first;

@@ -63,6 +63,8 @@ int query_mark_measured(struct store *s, const struct query *q, struct query_req
  * afterwards.
  */
 void query_requests_by_endpoint(struct query_requests *r);
+/* After that: where the requests of the endpoint of the one at `first` end. */
+size_t query_requests_endpoint_end(const struct query_requests *r, size_t first);
 /* The duration in ns that a share of n requests, sorted by duration, does not exceed. */
 u64 query_requests_percentile(const struct query_requests *r, size_t first, size_t n, double share);
 
