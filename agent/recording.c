@@ -218,6 +218,7 @@ static int select_samples(struct selection *s, const struct recording_options *o
 		.n_events = o->trace ? recording_trace_events(o, s->event) : (u32)s->events.items.n,
 		.traces = o->trace != 0,
 		.late_walkers = o->trace != 0 && !o->all_walkers,
+		.late_runtimes = !o->trace,
 		.kernel_stacks = !o->user_only,
 		.user_stacks = !o->kernel_only,
 		.whole_time = o->wall || o->whole_time,

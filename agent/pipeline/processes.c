@@ -96,10 +96,10 @@ void processes_see(struct pipeline *p, u32 pid, const struct procman_process *pr
 	}
 }
 
-/* Threads may sleep on in all runtimes that there are. */
+/* Of all runtimes that there are: already while they are learned. */
 static void want_walkers(struct pipeline *p)
 {
-	u32 walked = runtimes_walked(p->runtimes);
+	u32 walked = runtimes_claimed(p->runtimes);
 
 	for (u32 i = 1; i < RUNTIME_N; i++)
 		if (walked & 1u << i)

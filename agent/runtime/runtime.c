@@ -511,16 +511,12 @@ static const struct procman_mapping *find_native(struct runtimes *r,
 	return NULL;
 }
 
-u32 runtimes_walked(const struct runtimes *r)
+u32 runtimes_claimed(const struct runtimes *r)
 {
 	u32 bits = 0;
 
-	map_foreach (&r->attached, slot) {
-		const struct attached *a = (const struct attached *)slot->value;
-
-		if (a->in_map)
-			bits |= 1u << a->binary->runtime;
-	}
+	map_foreach (&r->binaries, slot)
+		bits |= 1u << marked_runtime((const struct known_binary *)slot->value);
 	return bits;
 }
 

@@ -290,8 +290,11 @@ int runtimes_fd(const struct runtimes *r);
 bool runtimes_busy(const struct runtimes *r);
 /* Takes the learner's results; with `wait`, waits for all jobs. Returns the number of binaries. */
 u32 runtimes_take(struct runtimes *r, bool wait);
-/* The runtimes that BPF walks in some process: bits by enum runtime_id. */
-u32 runtimes_walked(const struct runtimes *r);
+/*
+ * The runtimes that BPF walks in some process, or will when they are learned: bits by enum
+ * runtime_id.
+ */
+u32 runtimes_claimed(const struct runtimes *r);
 /* Whether the process is known to run a runtime, native or not. */
 bool runtimes_in_process(struct runtimes *r, const struct procman_process *p);
 /* The runtime of a process, in terms of OpenTelemetry's conventions. */

@@ -265,8 +265,10 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 	for (u32 i = 0; i < from->n_fields; i++)
 		c->fields[i] = from->fields[i].where;
 	for (u32 i = 0; i < RUNTIME_N; i++) {
-		bpf_program__set_autoload(source_walker(from, i, true), walks && s->loop);
-		bpf_program__set_autoload(source_walker(from, i, false), walks && !s->loop);
+		bool now = walks && (i == RUNTIME_NONE || !o->late_runtimes);
+
+		bpf_program__set_autoload(source_walker(from, i, true), now && s->loop);
+		bpf_program__set_autoload(source_walker(from, i, false), now && !s->loop);
 	}
 	/* For each CPU, as many as the source's programs declare, and `own_state`. */
 	from->n_states = c->own_state + (from->row->ops->tell != NULL);
@@ -558,7 +560,7 @@ static int choose_sizes(struct sampler *s, const struct sampler_options *o,
 	return sizes_choose(&in, &s->sizes, reterr_diag);
 }
 
-static int start_walkers(struct sampler *s)
+static int start_walkers(struct sampler *s, bool native)
 {
 	const struct walkers_options o = {.sources = s->sources,
 					  .n_sources = s->n_sources,
@@ -566,7 +568,7 @@ static int start_walkers(struct sampler *s)
 					  .loop = s->loop};
 	int r = walkers_create(&o, &s->walkers);
 
-	if (r == 0)
+	if (r == 0 && native)
 		walkers_want(s->walkers, RUNTIME_NONE);
 	return r;
 }
@@ -594,8 +596,8 @@ static int load_sources(struct sampler *s, const struct sampler_options *o,
 			       &s->control, reterr_diag);
 	if (r < 0)
 		return r;
-	if (o->late_walkers && o->user_stacks) {
-		r = start_walkers(s);
+	if ((o->late_walkers || o->late_runtimes) && o->user_stacks) {
+		r = start_walkers(s, o->late_walkers);
 		if (r < 0)
 			return r;
 	}

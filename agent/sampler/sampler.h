@@ -78,6 +78,9 @@ struct sampler_options {
 	/* The walker of native frames is loaded in the background, and those of runtimes are when
 	 * sampler_want_walker() asks for them. */
 	bool late_walkers;
+	/* Those of runtimes alone are: the kernel takes three times as long for them as for the
+	 * rest, and a machine has few runtimes. */
+	bool late_runtimes;
 	double budget;	 /* percent of CPU time for sources with a budget; 0: the default */
 	const u32 *pids; /* borrowed for the call, like all below */
 	u32 n_pids;
