@@ -137,6 +137,76 @@ static int compare_entries(const void *pa, const void *pb)
 	return c ? c : (a->end > b->end) - (a->end < b->end);
 }
 
+struct sort_key {
+	u32 start; /* from the lowest one on */
+	u32 index;
+};
+
+#define DIGIT_BITS 11
+#define DIGITS (1u << DIGIT_BITS)
+
+/* Sorts n keys by one digit; keys that have the same stay in their order. */
+static void sort_by_digit(const struct sort_key *from, struct sort_key *to, size_t n, u32 shift)
+{
+	u32 place[DIGITS] = {}, sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		place[from[i].start >> shift & (DIGITS - 1)]++;
+	for (u32 d = 0; d < DIGITS; d++) {
+		u32 here = place[d];
+
+		place[d] = sum;
+		sum += here;
+	}
+	for (size_t i = 0; i < n; i++)
+		to[place[from[i].start >> shift & (DIGITS - 1)]++] = from[i];
+}
+
+/* Sorts entries of one start each, which follow each other. */
+static void sort_aliases(struct symtab_entry *list, size_t n)
+{
+	for (size_t i = 0, next; i < n; i = next) {
+		for (next = i + 1; next < n && list[next].start == list[i].start; next++)
+			;
+		if (next - i > 1)
+			qsort(&list[i], next - i, sizeof(*list), compare_entries);
+	}
+}
+
+/*
+ * As qsort() with compare_entries(), by the digits of the addresses: a large library has a hundred
+ * thousand symbols, and its table is read again whenever it has samples at new addresses. False:
+ * there is no memory, or addresses are too far apart.
+ */
+static bool sort_by_digits(struct symtab *t)
+{
+	_cleanup_free_ struct sort_key *keys = calloc(2 * t->list.n, sizeof(*keys));
+	_cleanup_free_ struct symtab_entry *sorted = calloc(t->list.n, sizeof(*sorted));
+	struct sort_key *from = keys, *to = keys + t->list.n;
+	u64 low = ~0ULL, high = 0;
+
+	vec_foreach (&t->list, e) {
+		low = MIN(low, e->start);
+		high = MAX(high, e->start);
+	}
+	if (!keys || !sorted || high - low > ~0u || t->list.n > ~0u)
+		return false;
+	for (size_t i = 0; i < t->list.n; i++)
+		from[i] = (struct sort_key){(u32)(t->list.data[i].start - low), (u32)i};
+	for (u32 shift = 0; shift < 32 && (high - low) >> shift; shift += DIGIT_BITS) {
+		struct sort_key *swap = from;
+
+		sort_by_digit(from, to, t->list.n, shift);
+		from = to;
+		to = swap;
+	}
+	for (size_t i = 0; i < t->list.n; i++)
+		sorted[i] = t->list.data[from[i].index];
+	memcpy(t->list.data, sorted, t->list.n * sizeof(*sorted));
+	sort_aliases(t->list.data, t->list.n);
+	return true;
+}
+
 int symtab_finish(struct symtab *t)
 {
 	u64 max_end = 0, max_func_end = 0;
@@ -144,7 +214,8 @@ int symtab_finish(struct symtab *t)
 
 	if (!t->list.n)
 		return 0;
-	qsort(t->list.data, t->list.n, sizeof(*t->list.data), compare_entries);
+	if (!sort_by_digits(t))
+		qsort(t->list.data, t->list.n, sizeof(*t->list.data), compare_entries);
 	for (size_t i = 0, next; i < t->list.n; i = next) {
 		struct symtab_entry e = t->list.data[i];
 		u64 start = e.start;

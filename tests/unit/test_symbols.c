@@ -8,8 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/map.h"
 #include "symbol/answers.h"
 #include "symbol/symbol.h"
+#include "symbol/symtab.h"
 
 static int here_line;
 
@@ -158,4 +160,47 @@ Test(strpool, strings_stay_where_they_are)
 	cr_expect_eq(strpool_get(&p, id), first);
 	cr_expect_null(strpool_get(&p, 0));
 	strpool_deinit(&p);
+}
+
+/* ---- the order of a table ---- */
+
+#define MANY 3000
+
+/* Of several symbols at one address the one with the lowest rank stays, at any distance. */
+Test(symtab, each_address_keeps_its_best_name)
+{
+	static const u64 spans[] = {1 << 8, 1 << 20, 1ULL << 31, 1ULL << 45};
+
+	for (size_t k = 0; k < ARRAY_SIZE(spans); k++) {
+		struct symtab t = {.whole = true};
+		struct map best = {}; /* start → rank */
+		u64 seed = 7;
+
+		for (u32 i = 0; i < MANY; i++) {
+			u64 start, *known;
+
+			seed = hash_u64(seed + i);
+			start = 0x400000 + seed % spans[k] * 16;
+			known = map_get(&best, start);
+			if (!known || *known > i % 97)
+				cr_assert_eq(map_put(&best, start, i % 97), 0);
+			cr_assert_eq(vec_push(&t.list, (struct symtab_entry){.start = start,
+									     .end = start + 16,
+									     .name = "f",
+									     .rank = i % 97,
+									     .sized = true}),
+				     0);
+		}
+		cr_assert_eq(symtab_finish(&t), 0);
+		cr_assert_eq(t.list.n, best.n);
+		for (size_t i = 0; i < t.list.n; i++) {
+			const struct symtab_entry *e = &t.list.data[i];
+
+			cr_assert(!i || t.list.data[i - 1].start < e->start);
+			cr_assert_eq(e->rank, *map_get(&best, e->start));
+			cr_assert_eq(symtab_find(&t, e->start + 15), e);
+		}
+		map_deinit(&best);
+		symtab_deinit(&t);
+	}
 }
