@@ -117,6 +117,11 @@ void parser_destroy(struct parser *p)
 	free(p);
 }
 
+void parser_rest(struct parser *p)
+{
+	(void)end(p);
+}
+
 static int begin(struct parser *p)
 {
 	const struct timeval patience = {.tv_sec = p->o.timeout_ms / 1000,
@@ -350,6 +355,11 @@ static u64 own_bytes(pid_t pid)
 	if (!f || fscanf(f, "%*u %llu %llu", &resident, &shared) != 2 || shared > resident)
 		return 0;
 	return (resident - shared) * (u64)sysconf(_SC_PAGESIZE);
+}
+
+bool parser_runs(const struct parser *p)
+{
+	return __atomic_load_n(&p->pid, __ATOMIC_RELAXED) != 0;
 }
 
 struct parser_usage parser_usage(const struct parser *p)

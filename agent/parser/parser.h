@@ -107,6 +107,10 @@ int parser_read_dump(struct parser *p, const struct parser_dump *d, struct str *
 		     u64 *ret_last_ns);
 /* Closes files, whether or not they are open. */
 void parser_close(struct parser *p, const u64 *ids, size_t n);
+/* Whether there is a process now. Any thread. */
+bool parser_runs(const struct parser *p);
+/* Ends the process until it is needed again: what parser_open() opened is gone. */
+void parser_rest(struct parser *p);
 /* Any thread. */
 struct parser_usage parser_usage(const struct parser *p);
 

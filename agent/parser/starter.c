@@ -18,6 +18,7 @@
 #include "agent/parser/parser.h"
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/message.h"
 #include "base/privilege.h"
 #include "base/vec.h"
@@ -176,6 +177,8 @@ int parsers_main(void)
 		log_err("files of programs cannot be parsed: %s", d.text);
 		return 1;
 	}
+	/* What the start took; it waits from now on, and so do the pages that its forks share. */
+	memory_give_back();
 	serve(&st);
 	return 0;
 }

@@ -616,6 +616,10 @@ struct procman_binary *procman_binary_of_id(const struct procman *pm, u32 file_i
 void procman_get_stats(const struct procman *pm, struct procman_stats *ret)
 {
 	*ret = pm->stats;
+	ret->bytes = pm->stats.processes * sizeof(struct process) +
+		     pm->stats.mappings * sizeof(struct procman_mapping);
+	for (const struct binary *b = pm->binaries.all; b; b = b->all_next)
+		ret->bytes += sizeof(*b) + (b->pub.elf ? elf_file_memory(b->pub.elf) : 0);
 }
 
 #define COUNTER(member, help) STAT_COUNTER(struct procman_stats, member, help)
@@ -638,6 +642,7 @@ const struct stat_field procman_stat_fields[] = {
 	COUNTER(opened, "Mapped files opened."),
 	COUNTER(open_failed, "Failed attempts to open mapped files."),
 	COUNTER(mappings_dropped, "Mappings omitted because a process has too many."),
+	GAUGE(bytes, "Memory of processes, mappings and open files, approximately."),
 	COUNTER(file_ids, "Ids given to files."),
 	COUNTER(file_ids_out, "Files without an id because all ids were in use."),
 	COUNTER(out_of_memory, "Times that data of a process was omitted for lack of memory."),

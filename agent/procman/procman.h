@@ -203,6 +203,7 @@ struct procman_stats {
 	u64 file_ids_out;     /* files without an id, because all ids were in use */
 	u64 out_of_memory;    /* times that something was omitted for lack of memory */
 	u64 read_failed;      /* of /proc files of living processes */
+	u64 bytes;	      /* that processes, mappings and open files take, approximately */
 };
 
 /*

@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/metrics.h"
 #include "base/thread.h"
 #include "base/vocab.h"
@@ -29,6 +30,9 @@
 #define FIRST_PERIOD_MS 1000
 /* Within this time the samples of a period are almost always symbolized and reported. */
 #define NAMING_MS 5000
+
+/* Who holds the memory of the heap; the rest is libbpf's and that of small parts. */
+enum owner { OWNER_NAMES, OWNER_SOURCES, OWNER_KERNEL, OWNER_PROCESSES, OWNER_BATCHES, OWNERS };
 
 struct run {
 	struct run_options options;
@@ -56,8 +60,10 @@ struct run {
 	u64 naming_ns;
 	/* probabilistic sampling; the current interval counts */
 	u64 intervals, intervals_sampled;
+	u64 gave_back_ns;	      /* the symbolizing thread's */
 	u64 shed_names, shed_sources; /* times that memory was short */
 	u64 left_out;		      /* times that the names of a file were omitted */
+	u64 owned[OWNERS];	      /* bytes */
 };
 
 /* ---- memory ---- */
@@ -68,6 +74,8 @@ struct run {
  */
 #define IDLE_NS 60000000000ULL
 #define HURRY_NS 200000000ULL
+#define GIVE_BACK_NS 30000000000ULL
+#define BATCHES_OF_START 2
 /* Percentage of the limit at which memory is freed; the rest is for growth until the next check. */
 #define SHORT_PERCENT 60
 
@@ -91,6 +99,21 @@ static void keep_names_small(struct run *r, struct symbolizer *s)
 	pthread_mutex_lock(&r->lock);
 	r->shed_names += shed;
 	pthread_mutex_unlock(&r->lock);
+}
+
+/*
+ * After the start, which loads programs and reads all files, a third of what is resident is used no
+ * more; later a period may have been larger than the others. Called by the symbolizing thread.
+ */
+static void give_back(struct run *r)
+{
+	u64 now = clock_ns(CLOCK_MONOTONIC);
+
+	if (r->batches < BATCHES_OF_START || now < r->gave_back_ns + GIVE_BACK_NS)
+		return;
+	memory_give_back();
+	r->gave_back_ns = clock_ns(CLOCK_MONOTONIC);
+	log_debug("gave unused memory back in %.1f ms", (double)(r->gave_back_ns - now) / 1e6);
 }
 
 /* Frees tables; called by the reading thread. */
@@ -160,8 +183,12 @@ static void name_batch(struct run *r, const struct pipeline_batch *b)
 	r->batches++;
 	r->failed += e < 0;
 	r->left_out += after.left_out - before.left_out;
+	r->owned[OWNER_NAMES] = after.names_bytes;
+	r->owned[OWNER_SOURCES] = after.sources_bytes;
+	r->owned[OWNER_KERNEL] = after.kernel_bytes;
 	r->naming_ns += clock_ns(CLOCK_MONOTONIC) - begin;
 	pthread_mutex_unlock(&r->lock);
+	give_back(r);
 }
 
 static void *symbolize_batches(void *arg)
@@ -283,6 +310,9 @@ static void hand_over(struct run *r, struct pipeline_batch *b, struct symbolizer
 	for (u32 i = 0; i < STOP_N; i++)
 		r->stops[i] += counts.stops[i];
 	take_stats(r);
+	r->owned[OWNER_PROCESSES] = r->stats.procman.bytes;
+	/* This one, and the next one that is recorded meanwhile. */
+	r->owned[OWNER_BATCHES] = 2 * pipeline_batch_bytes(b);
 	budget_set_outside(r->options.budget,
 			   (s64)r->stats.sampler.map_bytes - (s64)r->stats.sampler.mapped_bytes);
 	r->symbolizer = s;
@@ -515,6 +545,35 @@ static void metrics_of_bpf(struct str *out, const struct sampler_stats *stats,
 				       (double)stats->sources[i].counters[c]);
 }
 
+/* Under the lock. */
+static void metrics_of_owners(struct run *r, struct str *out)
+{
+	static const char name[] = PREFIX "memory_owned_bytes";
+	static const char *const owners[OWNERS] = {
+		[OWNER_NAMES] = "names",	 [OWNER_SOURCES] = "sources of names",
+		[OWNER_KERNEL] = "kernel names", [OWNER_PROCESSES] = "processes",
+		[OWNER_BATCHES] = "batches",
+	};
+	const struct memory_heap heap = memory_heap();
+	u64 rest = heap.used_bytes;
+
+	metrics_family(
+		out, name,
+		"Memory by who holds it: the parts of the heap, what malloc() keeps of freed "
+		"blocks whether or not it is resident, the parser's process, BPF maps.");
+	for (u32 i = 0; i < OWNERS; i++) {
+		metrics_sample(out, name, METRICS_LABELS({"owner", owners[i]}),
+			       (double)r->owned[i]);
+		rest -= MIN(rest, r->owned[i]);
+	}
+	metrics_sample(out, name, METRICS_LABELS({"owner", "other heap"}), (double)rest);
+	metrics_sample(out, name, METRICS_LABELS({"owner", "freed heap"}), (double)heap.free_bytes);
+	metrics_sample(out, name, METRICS_LABELS({"owner", "parser"}),
+		       (double)r->stats.tables.parser_bytes);
+	metrics_sample(out, name, METRICS_LABELS({"owner", "BPF maps"}),
+		       (double)(r->stats.sampler.map_bytes + r->stats.tables.chunk_bytes));
+}
+
 void run_metrics(struct run *r, struct str *out)
 {
 	struct proc_status status = {};
@@ -538,6 +597,7 @@ void run_metrics(struct run *r, struct str *out)
 	METRIC("processes", "Processes known.", r->stats.procman.processes);
 	METRIC("bpf_map_bytes", "Memory of BPF maps.",
 	       r->stats.sampler.map_bytes + r->stats.tables.chunk_bytes);
+	metrics_of_owners(r, out);
 	METRIC("memory_fixed_bytes", "Memory that never shrinks: rings, maps, buffers of each CPU.",
 	       r->stats.sampler.fixed_bytes);
 	METRIC("stack_copies_lost_total", "Copies of stacks dropped before their end came.",

@@ -167,6 +167,9 @@ struct known_binary *runtimes_binary(struct runtimes *r, const struct procman_bi
 	for (size_t i = 0; b->elf && native_runtimes[i].ops && !k->claimed; i++)
 		if (native_runtimes[i].ops->is_runtime(b))
 			k->native = native_runtimes[i].ops;
+	/* What a runtime's file has is learned through another handle. */
+	if (b->elf)
+		elf_file_forget(b->elf);
 	if (!k->claimed)
 		return k;
 	k->learning = learner_ask(r->learner, runtime_table[k->claimed].ops, b, k) == 0;

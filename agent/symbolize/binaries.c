@@ -290,3 +290,18 @@ bool symbolizer_shed(struct symbolizer *s)
 	}
 	return sources || drop_binaries(s, 1) || drop_binaries(s, 0);
 }
+
+void binaries_count_memory(struct symbolizer *s)
+{
+	u64 names = 0, sources = 0;
+
+	map_foreach (&s->binaries, slot) {
+		const struct named_binary *n = (const struct named_binary *)slot->value;
+
+		names += sizeof(*n) + (n->symbols ? symbols_answers_memory(n->symbols) : 0);
+		sources += sources_bytes(n);
+	}
+	s->stats.names_bytes = names;
+	s->stats.sources_bytes = sources;
+	s->stats.kernel_bytes = s->kernel ? kernel_names_memory(s->kernel) : 0;
+}

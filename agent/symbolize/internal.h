@@ -52,6 +52,8 @@ void binaries_forget_mappings(struct symbolizer *s);
 /* The batch is complete: drops what is not needed soon. */
 void binaries_end(struct symbolizer *s);
 void binaries_destroy(struct symbolizer *s);
+/* Fills the stats of memory. */
+void binaries_count_memory(struct symbolizer *s);
 /*
  * Reads the names of n sorted frames of one binary for binary_name(). Sources above the bound of
  * all binaries are dropped.

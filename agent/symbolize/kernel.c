@@ -215,3 +215,8 @@ void kernel_names_destroy(struct kernel_names *k)
 	map_deinit(&k->modules_read);
 	free(k);
 }
+
+size_t kernel_names_memory(const struct kernel_names *k)
+{
+	return kallsyms_memory(k->kernel) + kallsyms_memory(k->now) + kallsyms_memory(k->before);
+}

@@ -30,6 +30,8 @@ void kernel_names_destroy(struct kernel_names *k);
 DEFINE_CLEANUP(kernel_names, struct kernel_names *, kernel_names_destroy)
 #define _cleanup_kernel_names_ _cleanup_(kernel_names)
 
+/* Bytes of memory. */
+size_t kernel_names_memory(const struct kernel_names *k);
 /* A batch begins, whose samples were taken since the previous call. */
 void kernel_names_begin(struct kernel_names *k);
 /*

@@ -813,6 +813,7 @@ int symbolizer_profiles(struct symbolizer *s, const struct pipeline_batch *b, u6
 		if (i == 0 || b->counts[i].samples || b->counts[i].lost)
 			r = make_profile(s, b, from_ns, i, &made[i]);
 	binaries_end(s);
+	binaries_count_memory(s);
 	for (u32 i = 0; i < SAMPLER_MAX_SOURCES; i++) {
 		if (r < 0)
 			profile_destroy(made[i]);

@@ -37,6 +37,8 @@ struct symbolizer_stats {
 	/* Left out since the start, with options.leave_self. */
 	struct pipeline_counts self;
 	u64 self_processes;
+	/* Memory after the last profile: names, what they are read from, and the kernel's. */
+	u64 names_bytes, sources_bytes, kernel_bytes;
 	bool kernel_hidden; /* kallsyms shows no addresses: see kernel.kptr_restrict */
 };
 

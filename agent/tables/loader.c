@@ -611,12 +611,24 @@ void loader_set_tight(struct loader *l, bool tight)
 	l->tight = tight;
 }
 
+/* In the worker: no file has been opened meanwhile. */
+static void rest(void *arg)
+{
+	struct loader *l = arg;
+
+	close_files(l);
+	parser_rest(l->parser);
+	if (budget_limit(l->budget))
+		count_memory(l);
+}
+
 u32 loader_trim(struct loader *l, u64 idle_ns)
 {
 	u64 now = clock_ns(CLOCK_MONOTONIC);
-	u32 n = 0;
+	u32 n = 0, n_used = 0;
 
-	for (struct loader_file *f = l->files; f; f = f->next)
+	for (struct loader_file *f = l->files; f; f = f->next) {
+		n_used += f->n_jobs || f->generation;
 		if (!f->n_jobs && now - f->asked_ns >= idle_ns) {
 			if (f->generation) {
 				close_in_parser(f);
@@ -624,6 +636,10 @@ u32 loader_trim(struct loader *l, u64 idle_ns)
 			}
 			(void)ask_save(f);
 		}
+	}
+	/* The parser keeps tens of MB of what it has read. */
+	if (!n_used && !worker_busy(l->worker) && parser_runs(l->parser))
+		(void)loader_call(l, rest, flushed, l);
 	return n;
 }
 

@@ -226,3 +226,23 @@ const char *strtab_get(const struct strtab *t, u32 id)
 {
 	return id < t->n ? t->bytes + t->offsets[id] : "";
 }
+
+/* A smaller block; the old one if there is no memory for it. */
+static void *shrink(void *block, size_t bytes)
+{
+	void *smaller = realloc(block, bytes ? bytes : 1);
+
+	return smaller ? smaller : block;
+}
+
+void strtab_seal(struct strtab *t)
+{
+	free(t->index);
+	free(t->lengths);
+	t->index = t->lengths = NULL;
+	t->index_cap = 0;
+	t->bytes = shrink(t->bytes, t->n_bytes);
+	t->offsets = shrink(t->offsets, t->n * sizeof(*t->offsets));
+	t->cap_bytes = t->n_bytes;
+	t->cap = t->n;
+}

@@ -57,6 +57,9 @@ bool strtab_find(const struct strtab *t, const char *s, size_t n, u32 *ret_id);
 /* The string of an id, borrowed until the next add; "" for an unknown id. */
 const char *strtab_get(const struct strtab *t, u32 id);
 
+/* Gives back what only strtab_add() and strtab_find() need, which must not be called any more. */
+void strtab_seal(struct strtab *t);
+
 /* A fast 64-bit hash (XXH3). */
 u64 hash_bytes(const void *data, size_t n);
 static inline u64 hash_u64(u64 x)

@@ -468,6 +468,24 @@ int elf_file_open_again(const struct elf_file *f, struct elf_file **ret)
 	return fd < 0 ? -errno : elf_file_open(fd, NULL, ret);
 }
 
+void elf_file_forget(struct elf_file *f)
+{
+	vec_foreach (&f->cache->sections, s) {
+		free(s->owned);
+		s->owned = NULL;
+		s->loaded = false;
+	}
+	vec_foreach (&f->cache->ranges, r)
+		free(r->owned);
+	vec_deinit(&f->cache->ranges);
+	vec_foreach (&f->cache->relocated, r)
+		free(r->owned);
+	vec_deinit(&f->cache->relocated);
+	map_foreach (&f->cache->chunks, slot)
+		free((void *)(uintptr_t)slot->value);
+	map_deinit(&f->cache->chunks);
+}
+
 void elf_file_destroy(struct elf_file *f)
 {
 	if (!f)
@@ -475,18 +493,8 @@ void elf_file_destroy(struct elf_file *f)
 	if (f->elf)
 		elf_end(f->elf);
 	if (f->cache) {
-		vec_foreach (&f->cache->sections, s)
-			free(s->owned);
+		elf_file_forget(f);
 		vec_deinit(&f->cache->sections);
-		vec_foreach (&f->cache->ranges, r)
-			free(r->owned);
-		vec_deinit(&f->cache->ranges);
-		vec_foreach (&f->cache->relocated, r)
-			free(r->owned);
-		vec_deinit(&f->cache->relocated);
-		map_foreach (&f->cache->chunks, slot)
-			free((void *)(uintptr_t)slot->value);
-		map_deinit(&f->cache->chunks);
 		free(f->cache->names);
 		free(f->cache);
 	}

@@ -89,6 +89,11 @@ int elf_file_relocated(struct elf_file *f, u64 svma, size_t n, struct buf *ret_b
  * nothing. Returns the number of bytes, -ENOENT if there are none, or a negative errno.
  */
 ssize_t elf_file_copy(struct elf_file *f, u64 svma, size_t n, void *ret);
+/*
+ * Frees what was read of the file: all bytes that functions above have returned are gone. They are
+ * read again when needed.
+ */
+void elf_file_forget(struct elf_file *f);
 /* Bytes of memory that the file's cache uses. */
 size_t elf_file_memory(const struct elf_file *f);
 /* Converts a file offset to an svma by the segments. False: no segment contains it. */

@@ -73,6 +73,13 @@ void kallsyms_destroy(struct kallsyms *k)
 	free(k);
 }
 
+size_t kallsyms_memory(const struct kallsyms *k)
+{
+	return k ? k->entries.cap * sizeof(*k->entries.data) + k->pool.cap_bytes +
+			       k->pool.cap * sizeof(*k->pool.offsets)
+		 : 0;
+}
+
 static bool is_text(char type)
 {
 	return type == 't' || type == 'T' || type == 'w' || type == 'W';
@@ -272,6 +279,19 @@ static int build_segments(struct kallsyms *k, line_vec *lines)
 	return 0;
 }
 
+/* It is only looked up from now on, for as long as the process runs. */
+static void seal(struct kallsyms *k)
+{
+	struct entry *entries =
+		k->entries.n ? reallocarray(k->entries.data, k->entries.n, sizeof(*entries)) : NULL;
+
+	strtab_seal(&k->pool);
+	if (entries) {
+		k->entries.data = entries;
+		k->entries.cap = k->entries.n;
+	}
+}
+
 static int part_init(struct part *p)
 {
 	p->k = calloc(1, sizeof(*p->k));
@@ -303,8 +323,11 @@ int kallsyms_open_parts(const char *path, struct kallsyms **ret_kernel,
 		r = build_segments(loaded.k, &loaded.lines);
 	if (r < 0)
 		return r;
-	if (ret_kernel)
+	if (ret_kernel) {
+		seal(kernel.k);
 		*ret_kernel = take_ptr(kernel.k);
+	}
+	seal(loaded.k);
 	*ret_loaded = take_ptr(loaded.k);
 	return 0;
 }

@@ -93,6 +93,8 @@ int kallsyms_open(const char *path, struct kallsyms **ret);
 int kallsyms_open_parts(const char *path, struct kallsyms **ret_kernel,
 			struct kallsyms **ret_loaded);
 void kallsyms_destroy(struct kallsyms *k);
+/* Bytes of memory; NULL has none. */
+size_t kallsyms_memory(const struct kallsyms *k);
 /*
  * Name and module ("" = the kernel itself, "bpf" = a program), borrowed until kallsyms_destroy().
  * -ENOENT.

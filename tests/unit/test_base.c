@@ -129,6 +129,10 @@ Test(strtab, equal_strings_have_equal_ids)
 		cr_assert_eq(strtab_add(&t, text, (size_t)n, &id), 0);
 		cr_assert_str_eq(strtab_get(&t, id), text);
 	}
+	strtab_seal(&t);
+	cr_assert_str_eq(strtab_get(&t, a), "main");
+	cr_assert_str_eq(strtab_get(&t, (u32)t.n - 1), "s4999");
+	cr_assert_str_eq(strtab_get(&t, (u32)t.n), "");
 	strtab_deinit(&t);
 }
 
