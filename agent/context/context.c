@@ -152,6 +152,8 @@ static const struct known_file *known_file(struct contexts *c, const struct proc
 	for (u32 i = 1; b->elf && i < CONTEXT_N; i++)
 		if (readers[i]->find(b, &found.of[i]) == 0)
 			found.sources |= 1u << i;
+	if (b->elf)
+		elf_file_forget(b->elf);
 	if (found.sources) {
 		f = malloc(sizeof(*f));
 		if (!f)

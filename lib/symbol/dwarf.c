@@ -15,6 +15,7 @@
 
 #define QUERY_BUDGET (16ULL << 20)
 #define INDEX_BUDGET (256ULL << 20)
+#define INDEX_ABBREVS 64 /* tables of abbreviations that are kept while units are indexed */
 #define MAX_RANGES (32U << 20)
 #define MAX_SCOPES 512
 #define MAX_TRIES 64
@@ -165,10 +166,13 @@ static int build_index(struct dwarf *d)
 	if (!rangeless)
 		return -ENOMEM;
 	for (u32 i = 0; i < d->main.units.n && r == 0; i++) {
-		if (!index_unit(d, i, &r))
-			continue;
-		rangeless[i / 8] |= (u8)(1 << (i % 8));
-		any = true;
+		if (index_unit(d, i, &r)) {
+			rangeless[i / 8] |= (u8)(1 << (i % 8));
+			any = true;
+		}
+		/* No unit is open, and most have a table of their own. */
+		if (d->main.abbrevs.n > INDEX_ABBREVS || i + 1 == d->main.units.n)
+			dw_abbrevs_free_all(&d->main);
 	}
 	if (r == 0 && any)
 		r = index_aranges(d, rangeless);
