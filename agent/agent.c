@@ -208,6 +208,7 @@ struct run_change agent_run_change(const struct agent_options *o)
 		.probabilistic_percent = (u32)o->probabilistic_threshold,
 		.interval_s =
 			o->probabilistic_interval_s ? (u32)o->probabilistic_interval_s : INTERVAL_S,
+		.cpu_share = o->cpu_budget_percent / 100,
 		.memory_limit_bytes = agent_memory_limit(o),
 	};
 }
@@ -256,6 +257,7 @@ static int start_run(struct agent *a, struct diag *reterr_diag)
 		.period_ms = c.period_ms,
 		.probabilistic_percent = c.probabilistic_percent,
 		.interval_s = c.interval_s,
+		.cpu_share = c.cpu_share,
 		.budget = &a->budget,
 		.take = send_profile,
 		.each = agent_follow_reload,

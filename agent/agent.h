@@ -179,6 +179,8 @@ struct agent_options {
 	double period_s;       /* time that a profile covers; 0: 5 */
 	/* Only this percentage of intervals is sampled, chosen at random; 0: all. */
 	u64 probabilistic_threshold, probabilistic_interval_s; /* 0: 60 s */
+	/* What the agent may take of all CPUs; its rate falls before that. 0: no limit. */
+	double cpu_budget_percent;
 };
 
 /* What agent_run() asks its caller, in the caller's thread, about every 100 ms. */

@@ -14,12 +14,16 @@
 #include "cli/signals.h"
 #include "server/net/net.h"
 
-struct listen_arguments {
+struct own_arguments {
 	const char *metrics;
+	double cpu_budget_percent;
 };
 
-#define A struct listen_arguments
-static const struct option listen_options[] = {
+#define A struct own_arguments
+static const struct option own_options[] = {
+	OPTION_F64("cpu-budget", 0, "PERCENT", A, cpu_budget_percent, 0.01, 100,
+		   "share of the machine's CPU time that the agent may take, with its BPF "
+		   "programs; it samples at a lower rate before it takes more (default: no limit)"),
 	OPTION_STRING("metrics", 0, "HOST:PORT", A, metrics,
 		      "serve Prometheus metrics on this address, at /metrics (loopback only)"),
 	{},
@@ -56,7 +60,7 @@ static int serve_metrics(const char *address, struct agent *a, struct net_listen
 struct cli {
 	struct agent_options options; /* but for `what` */
 	struct sampling_arguments sampling;
-	struct listen_arguments listen;
+	struct own_arguments own;
 	int argc;
 	char **argv;
 };
@@ -66,7 +70,7 @@ static int parse(struct cli *c, int *ret_first)
 {
 	const struct option_group groups[] = {{"Export", exporting_options, &c->options},
 					      {"Sampling", sampling_options, &c->sampling},
-					      {"Metrics", listen_options, &c->listen},
+					      {"The agent itself", own_options, &c->own},
 					      {}};
 	const struct option_usage usage = {
 		.command = "agent",
@@ -86,6 +90,7 @@ static struct agent_options options_of(struct cli *c)
 {
 	sampling_apply(&c->sampling);
 	c->options.what = c->sampling.what;
+	c->options.cpu_budget_percent = c->own.cpu_budget_percent;
 	return c->options;
 }
 
@@ -100,9 +105,9 @@ static int reload(void *userdata, struct agent_options *ret)
 		return 0;
 	if (parse(&c, &first))
 		return -EINVAL;
-	if (!str_same(c.listen.metrics, now->listen.metrics))
+	if (!str_same(c.own.metrics, now->own.metrics))
 		log_warn("--metrics stays %s until a restart",
-			 now->listen.metrics ? now->listen.metrics : "off");
+			 now->own.metrics ? now->own.metrics : "off");
 	c.sampling.what.parsers = now->sampling.what.parsers;
 	*ret = options_of(&c);
 	return 1;
@@ -113,7 +118,7 @@ static int run(struct cli *c, struct agent *agent)
 	const struct agent_control control = {signals_ended, reload, c};
 	struct net_listener *metrics = NULL;
 	struct diag diag = {};
-	int e = serve_metrics(c->listen.metrics, agent, &metrics);
+	int e = serve_metrics(c->own.metrics, agent, &metrics);
 
 	if (e == 0 && agent_run(agent, &control, &diag) < 0)
 		e = cli_error(1, "%s", diag.text);

@@ -13,6 +13,7 @@
 
 #include "agent/run/about.h"
 #include "agent/run/correlate.h"
+#include "agent/run/pace.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -41,6 +42,7 @@ struct run {
 	u64 started_ms; /* since the epoch */
 	u64 next_ns, interval_end_ns, tidy_ns;
 	bool paused;
+	struct pace pace;
 	/* The last batch of the stopped pipeline, not handed over yet, and its symbolizer. */
 	struct pipeline_batch *last; /* owned */
 	struct symbolizer *last_symbolizer;
@@ -261,6 +263,7 @@ int run_create(const struct run_options *o, struct run **ret)
 	if (!r)
 		return -ENOMEM;
 	r->options = *o;
+	pace_init(&r->pace);
 	r->started_ms = clock_epoch_ms();
 	thread_sync_init(&r->lock, &r->wake);
 	e = thread_start(&r->worker, "namer", symbolize_batches, r);
@@ -338,6 +341,36 @@ static int random_percent(void)
 	return getrandom(&v, sizeof(v), 0) == sizeof(v) ? (int)(v % 100) : 0;
 }
 
+/* Only the rate of a clock can change; waits have a budget of their own. */
+static void begin_pace(struct run *r)
+{
+	const struct sampler_source *first = pipeline_source(r->options.pipeline, 0);
+
+	r->pace.share = r->options.cpu_share;
+	pace_begin(&r->pace, first && first->type == SAMPLE_TYPE_CPU ? first->hz : 0);
+}
+
+static void look_at_pace(struct run *r, u64 now)
+{
+	struct pipeline_stats stats;
+	u64 cpu_ns;
+
+	if (!pace_is_due(&r->pace, now))
+		return;
+	pipeline_stats(r->options.pipeline, &stats);
+	cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) + stats.tables.parser_cpu_ns;
+	pthread_mutex_lock(&r->lock);
+	pace_look(&r->pace, now, cpu_ns, stats.sampler.all.bpf_ns, MAX(stats.sampler.cpus, 1U));
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* Between two batches: a profile has one rate, by which receivers multiply its samples. */
+static void keep_pace(struct run *r)
+{
+	if (r->pace.asked_hz && r->pace.hz != pipeline_source(r->options.pipeline, 0)->hz)
+		r->pace.hz = pipeline_set_hz(r->options.pipeline, r->pace.hz);
+}
+
 /* Decides at random whether the interval that begins now is sampled. */
 static void choose_interval(struct run *r, u64 now)
 {
@@ -360,6 +393,7 @@ static void end_period(struct run *r, u64 now)
 {
 	pthread_mutex_lock(&r->lock);
 	if (is_idle(r) && !hand_over_last(r)) {
+		keep_pace(r);
 		hand_over(r, pipeline_take(r->options.pipeline), r->options.symbolizer);
 		r->next_ns = now + r->options.period_ms * 1000000ULL;
 	}
@@ -437,6 +471,10 @@ void run_change(struct run *r, const struct run_change *c)
 		r->interval_end_ns = now;
 	r->options.probabilistic_percent = c->probabilistic_percent;
 	r->options.interval_s = c->interval_s;
+	if (c->pipeline || r->options.cpu_share != c->cpu_share) {
+		r->options.cpu_share = c->cpu_share;
+		begin_pace(r);
+	}
 	budget_set_limit(r->options.budget, c->memory_limit_bytes);
 	if (!c->probabilistic_percent && r->paused) {
 		pipeline_pause(r->options.pipeline, false);
@@ -462,11 +500,13 @@ int run_loop(struct run *r, bool (*ended)(void), struct diag *reterr_diag)
 
 	if (e < 0)
 		return e;
+	begin_pace(r);
 	r->next_ns = clock_ns(CLOCK_MONOTONIC) + FIRST_PERIOD_MS * 1000000ULL;
 	while (e == 0 && !ended() && !(r->options.is_over && r->options.is_over(r->options.arg))) {
 		u64 now = clock_ns(CLOCK_MONOTONIC);
 
 		choose_interval(r, now);
+		look_at_pace(r, now);
 		if (now >= r->next_ns)
 			end_period(r, now);
 		if (now >= r->tidy_ns) {
@@ -496,6 +536,7 @@ void run_destroy(struct run *r)
 	}
 	pipeline_give_back(r->options.pipeline, r->last);
 	pipeline_give_back(r->options.pipeline, r->done);
+	pace_deinit(&r->pace);
 	pthread_cond_destroy(&r->wake);
 	pthread_mutex_destroy(&r->lock);
 	free(r);
@@ -593,6 +634,17 @@ void run_metrics(struct run *r, struct str *out)
 	METRIC("profiles_failed_total", "Periods lost for lack of memory.", r->failed);
 	METRIC("intervals_total", "Intervals of probabilistic sampling.", r->intervals);
 	METRIC("intervals_sampled_total", "Of these, sampled.", r->intervals_sampled);
+	if (r->pace.share > 0) {
+		METRIC("cpu_budget_ratio", "Budget of CPU time, as a share of the machine.",
+		       r->pace.share);
+		METRIC("cpu_spent_ratio",
+		       "CPU time spent, as a share of the machine, over about half a minute.",
+		       r->pace.spent);
+		METRIC("rate_hertz", "Samples a second on each CPU, as the budget allows.",
+		       r->pace.hz);
+		METRIC("rate_changes_total", "Times that the budget has changed the rate.",
+		       r->pace.changes);
+	}
 	METRIC("naming_seconds_total", "Time spent on names.", r->naming_ns / 1e9);
 	METRIC("processes", "Processes known.", r->stats.procman.processes);
 	METRIC("bpf_map_bytes", "Memory of BPF maps.",

@@ -25,6 +25,7 @@ struct run_options {
 	u32 period_ms;
 	/* Samples only this percentage of intervals of interval_s, chosen at random. 0: all. */
 	u32 probabilistic_percent, interval_s;
+	double cpu_share; /* the budget of pace.h; 0: none */
 	/* The memory of the whole process. What can be rebuilt is freed before its limit is
 	 * reached. */
 	struct budget *budget;
@@ -41,6 +42,7 @@ struct run_options {
 struct run_change {
 	u32 period_ms;
 	u32 probabilistic_percent, interval_s;
+	double cpu_share;
 	u64 memory_limit_bytes;
 	/* NULL: unchanged. Else a pipeline that is already recording, and its symbolizer: its
 	 * samples so far are dropped, because the old pipeline, which is stopped now, has them

@@ -150,7 +150,17 @@ static u64 sources_bytes(const struct named_binary *n)
 	return n->symbols ? symbols_memory(n->symbols) : 0;
 }
 
-/* Bounds the sources of all binaries together; the largest are dropped first. */
+/* Whether the sources of a are dropped before those of b: not read for longer, or larger. */
+static bool goes_before(const struct named_binary *a, const struct named_binary *b)
+{
+	if (!sources_bytes(a) != !sources_bytes(b))
+		return sources_bytes(a);
+	if (a->unread != b->unread)
+		return a->unread > b->unread;
+	return sources_bytes(a) > sources_bytes(b);
+}
+
+/* Bounds the sources of all binaries together. */
 static void bound_sources(struct symbolizer *s, u64 max_bytes)
 {
 	u64 total = 0;
@@ -158,16 +168,16 @@ static void bound_sources(struct symbolizer *s, u64 max_bytes)
 	map_foreach (&s->binaries, slot)
 		total += sources_bytes((struct named_binary *)slot->value);
 	while (total > max_bytes) {
-		struct named_binary *largest = NULL;
+		struct named_binary *first = NULL;
 
 		map_foreach (&s->binaries, slot) {
 			struct named_binary *n = (struct named_binary *)slot->value;
 
-			if (!largest || sources_bytes(n) > sources_bytes(largest))
-				largest = n;
+			if (!first || goes_before(n, first))
+				first = n;
 		}
-		total -= sources_bytes(largest);
-		symbols_trim(largest->symbols);
+		total -= sources_bytes(first);
+		symbols_trim(first->symbols);
 	}
 }
 
