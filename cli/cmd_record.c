@@ -189,7 +189,10 @@ static void print_source(struct recording *r, u32 i, const struct pipeline_stats
 	if (s->hz || !is_wait)
 		fprintf(stderr, " at %.1f Hz on %u CPUs", hz, st->sampler.cpus);
 	if (s->hz)
-		fprintf(stderr, " (asked %llu)\n", s->hz);
+		fprintf(stderr, " (asked %llu%s)\n", s->hz,
+			hz < 0.9 * (double)s->hz && s->type == SAMPLE_TYPE_CPU
+				? "; the clock of an idle CPU may stand still"
+				: "");
 	else if (s->period > 1)
 		fprintf(stderr, " (a sample each %llu)\n", s->period);
 	else if (stats->limit <= 1)
