@@ -23,6 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 CACHE = os.path.expanduser("~/.cache/culprit-runtimes")
 SECONDS = os.environ.get("CULPRIT_RUNTIME_SECONDS", "5")
+ENOUGH = 1800 # samples in which each chain is seen
 ENVIRONMENT = {**os.environ, "LC_ALL": "C"} # the roots have no other locale
 SUITES = {"5.32": ("bullseye", "perl"), "5.36": ("bookworm", "perl"), "5.40": ("trixie", "perl"), "sid": ("sid", "perl"),
           "5.44": ("experimental", "perl=5.44*", "perl-base=5.44*")}
@@ -180,17 +181,22 @@ def matches(part, chain, lines):
 
 
 def record_chains(culprit, perl, tmp_path, *names):
-    """Records a script. Returns (stacks, truncated samples, the files that the frames may have)."""
+    """Records a script, on a busy machine for longer. Returns (stacks, truncated samples, the files that the frames may have)."""
     script = perl.place(tmp_path, *names)
     process = perl.start(script)
-    out = tmp_path / "out.speedscope.json"
+    out, stacks, truncated = tmp_path / "out.speedscope.json", Counter(), 0
     try:
-        record(culprit, out, "-p", process.pid, "-d", SECONDS, "-F", "499")
+        for _ in range(4):
+            record(culprit, out, "-p", process.pid, "-d", SECONDS, "-F", "499")
+            whole, cut = stacks_of(out)
+            stacks, truncated = stacks + Counter(whole), truncated + cut
+            if stacks.total() + truncated >= ENOUGH:
+                break
     finally:
         process.kill()
         process.wait()
     files = {os.path.join(os.path.dirname(script), name) for name in names}
-    return *stacks_of(out), files
+    return stacks, truncated, files
 
 
 PROFILES = {}
