@@ -3,6 +3,7 @@
  * Probes in the functions of allocators, opened and closed within a budget.
  *
  *	allocators.c  which functions of a file allocate and free
+ *	prologue.c    where in a function a probe costs least
  *	attach.c      probes in one process
  *	calibrate.c   what a probe costs on this machine
  *	windows.c     the thread that opens and closes probes on time
@@ -42,9 +43,9 @@ struct alloc_programs {
 
 struct alloc_site { /* a function of an allocator */
 	u64 svma, size;
-	u64 foff;
-	u8 function; /* enum alloc_function */
-	bool stepped;
+	u64 foff;     /* of the probe, which may be some instructions behind the begin */
+	u8 function;  /* enum alloc_function */
+	bool stepped; /* the kernel steps the instruction, and does not emulate it */
 };
 
 #define ALLOC_MAX_SITES 64

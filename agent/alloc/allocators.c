@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "agent/alloc/alloc.h"
+#include "agent/alloc/prologue.h"
 
 #define MAX_SYMBOLS (1u << 20)
 #define MAX_NAME 48
@@ -98,18 +99,10 @@ static bool find_code(const struct elf_file *elf, u64 svma, u64 size, u64 *ret_f
 	return false;
 }
 
-/* What the function begins with. */
-enum first {
-	FIRST_OTHER,
-	FIRST_EMULATED, /* by the kernel, which single-steps others */
-	FIRST_JUMPS,
-};
+#define FIRST_BYTES 64
 
-#define FIRST_BYTES 16
-
-/* Sets *ret_target to where it jumps. */
-static enum first first_instruction(const struct elf_file *elf, u64 svma,
-				    const u8 code[FIRST_BYTES], u64 *ret_target)
+/* Whether the function does nothing but jump to *ret_target. */
+static bool jumps(const struct elf_file *elf, u64 svma, const u8 code[FIRST_BYTES], u64 *ret_target)
 {
 	static const u8 endbr64[4] = {0xf3, 0x0f, 0x1e, 0xfa};
 	u32 skip = memcmp(code, endbr64, sizeof(endbr64)) == 0 ? sizeof(endbr64) : 0, word;
@@ -118,22 +111,30 @@ static enum first first_instruction(const struct elf_file *elf, u64 svma,
 	if (elf->machine != EM_X86_64) {
 		memcpy(&word, code, sizeof(word));
 		*ret_target = svma + (u64)((s64)((u64)word << 38) >> 36);
-		if (word >> 26 == 5) /* b */
-			return FIRST_JUMPS;
-		/* bti, paciasp and other hints */
-		return (word & 0xfffff01f) == 0xd503201f ? FIRST_EMULATED : FIRST_OTHER;
+		return word >> 26 == 5; /* b */
 	}
 	memcpy(&far, code + skip + 1, sizeof(far));
 	*ret_target = svma + skip +
 		      (code[skip] == 0xeb ? 2 + (u64)(s64)(s8)code[skip + 1] : 5 + (u64)(s64)far);
-	if (code[skip] == 0xe9 || code[skip] == 0xeb)
-		return FIRST_JUMPS;
-	if (skip)
-		return FIRST_OTHER;
-	/* push */
-	return (code[0] & 0xf8) == 0x50 || (code[0] == 0x41 && (code[1] & 0xf8) == 0x50)
-		       ? FIRST_EMULATED
-		       : FIRST_OTHER;
+	return code[skip] == 0xe9 || code[skip] == 0xeb;
+}
+
+/* Sets how far behind the begin the probe is. False: the kernel steps the instruction there. */
+static bool find_emulated(const struct elf_file *elf, const u8 *code, size_t n, u8 function,
+			  u64 *ret_behind)
+{
+	u32 word;
+	int at;
+
+	*ret_behind = 0;
+	if (elf->machine != EM_X86_64) {
+		/* bti, paciasp and other hints */
+		memcpy(&word, code, sizeof(word));
+		return (word & 0xfffff01f) == 0xd503201f;
+	}
+	at = alloc_emulated_place(code, n, function == ALLOC_FREE);
+	*ret_behind = at > 0 ? (u64)at : 0;
+	return at >= 0;
 }
 
 /* A function without a symbol, to which another one jumps, is taken to be so long. */
@@ -152,30 +153,33 @@ static void add_site(struct elf_file *elf, u64 svma, u64 size, u8 function, stru
 {
 	struct alloc_site site = {.svma = svma, .size = size, .function = function};
 	u8 code[FIRST_BYTES] = {};
-	enum first first;
-	u64 target;
+	ssize_t n = size ? elf_file_copy(elf, svma, sizeof(code), code) : 0;
+	u64 target, behind;
 
-	if (!size || elf_file_copy(elf, svma, sizeof(code), code) <= 0)
-		return;
-	first = first_instruction(elf, svma, code, &target);
-	if (first == FIRST_JUMPS) {
+	if (n > 0 && jumps(elf, svma, code, &target)) {
 		site.svma = target;
 		site.size = UNKNOWN_BYTES;
-		if (elf_file_copy(elf, target, sizeof(code), code) <= 0 || is_plt(elf, code))
+		memset(code, 0, sizeof(code));
+		n = elf_file_copy(elf, target, sizeof(code), code);
+		if (n <= 0 || is_plt(elf, code) || jumps(elf, target, code, &target))
 			return;
-		first = first_instruction(elf, target, code, &target);
 	}
-	if (first == FIRST_JUMPS || ret->n == ALLOC_MAX_SITES)
+	if (n <= 0 || ret->n == ALLOC_MAX_SITES)
 		return;
-	for (u32 i = 0; i < ret->n; i++)
-		if (ret->site[i].svma == site.svma) {
-			/* An alias; its symbol tells the size. */
-			ret->site[i].size = site.svma == svma ? size : ret->site[i].size;
+	site.stepped = !find_emulated(elf, code, MIN((u64)n, site.size), function, &behind);
+	if (!find_code(elf, site.svma, behind + 1, &site.foff))
+		return;
+	site.foff += behind;
+	for (u32 i = 0; i < ret->n; i++) {
+		struct alloc_site *other = &ret->site[i];
+
+		/* The symbol of an alias tells the size. */
+		if (other->svma == site.svma && site.svma == svma)
+			other->size = size;
+		/* Or one begins within the other: their calls pass the same place. */
+		if (other->svma == site.svma || other->foff == site.foff)
 			return;
-		}
-	if (!find_code(elf, site.svma, 1, &site.foff))
-		return;
-	site.stepped = first != FIRST_EMULATED;
+	}
 	ret->site[ret->n++] = site;
 }
 
