@@ -13,6 +13,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+/* How often processes that do not pass the filters are looked at again. */
+#define LOOK_NS 1000000000ULL
+
 /* ---- life ---- */
 
 int pipeline_alloc_create(struct pipeline *p, const struct pipeline_options *o,
@@ -22,6 +25,7 @@ int pipeline_alloc_create(struct pipeline *p, const struct pipeline_options *o,
 	struct alloc_options options = {.budget = o->sampler.budget};
 	struct alloc *a;
 	u32 i = 0;
+	int r;
 
 	if (sampler_alloc(p->sampler, &options.programs) < 0)
 		return 0;
@@ -40,7 +44,8 @@ int pipeline_alloc_create(struct pipeline *p, const struct pipeline_options *o,
 	a->began_ns = clock_ns(CLOCK_MONOTONIC);
 	if (owners_init(p, &a->owners) < 0)
 		return -ENOMEM;
-	return allocs_create(&a->options, reterr_diag, &a->allocs);
+	r = passing_init(&a->passing, &o->sampler, reterr_diag);
+	return r < 0 ? r : allocs_create(&a->options, reterr_diag, &a->allocs);
 }
 
 static void allocating_free(struct allocating *f)
@@ -71,6 +76,8 @@ void pipeline_alloc_destroy(struct pipeline *p)
 		free((struct alloc_sites *)slot->value);
 	map_deinit(&a->sites);
 	map_deinit(&a->parts);
+	map_deinit(&a->refused);
+	passing_deinit(&a->passing);
 	owners_deinit(p, &a->owners);
 	free(a);
 	p->alloc = NULL;
@@ -164,8 +171,37 @@ static void process_changed(void *arg, const struct procman_process *proc)
 
 	if (!a || a->stopped || !proc->alive || proc->kthread || proc->pid == (u32)getpid())
 		return;
+	/* What was probed once is still known if it does not pass any more. */
+	if (!find(a, proc->image) && !passing_now(&a->passing, proc->pid, proc->comm)) {
+		if (passing_changes(&a->passing))
+			(void)map_put(&a->refused, proc->image, proc->pid);
+		return;
+	}
+	(void)map_del(&a->refused, proc->image, NULL);
 	for (u32 i = 0; i < proc->n; i++)
 		probe_mapping(a, proc, &proc->mappings[i]);
+}
+
+/* Users and cgroups of processes change without an event. */
+static void look_at_refused(struct pipeline *p)
+{
+	struct alloc *a = p->alloc;
+	u64 now = clock_ns(CLOCK_MONOTONIC);
+	vec(struct procman_process *) pass = {};
+
+	if (now < a->looked_ns + LOOK_NS || !a->refused.n)
+		return;
+	map_foreach (&a->refused, slot) {
+		struct procman_process *proc = procman_known(p->procman, (u32)slot->value);
+
+		if (proc && proc->image == slot->key &&
+		    passing_now(&a->passing, proc->pid, proc->comm))
+			(void)vec_push(&pass, proc);
+	}
+	vec_foreach (&pass, proc)
+		process_changed(p, *proc);
+	vec_deinit(&pass);
+	a->looked_ns = clock_ns(CLOCK_MONOTONIC);
 }
 
 static void drop_objects(struct pipeline *p, u64 image)
@@ -187,6 +223,8 @@ static void end(struct pipeline *p, u64 image, bool keep)
 	struct allocating *f = a ? find(a, image) : NULL;
 	vec(u64) ids = {};
 
+	if (a)
+		(void)map_del(&a->refused, image, NULL);
 	if (!f || f->ended)
 		return;
 	f->ended = true;
@@ -405,6 +443,8 @@ void alloc_tick(struct pipeline *p)
 	struct alloc_report r;
 	vec(struct alloc_report) taken = {};
 
+	if (a)
+		look_at_refused(p);
 	while (a && allocs_take(a->allocs, &r))
 		if (vec_push(&taken, r) < 0)
 			alloc_report_deinit(&r);

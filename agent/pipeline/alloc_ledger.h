@@ -5,6 +5,7 @@
 #include "agent/alloc/alloc.h"
 #include "agent/pipeline/alloc.h"
 #include "agent/pipeline/owners.h"
+#include "agent/pipeline/passing.h"
 
 #define OWNER_UNKNOWN (~0U) /* its stack is lost, or not known yet */
 
@@ -89,8 +90,11 @@ struct alloc {
 	struct alloc_options options;
 	struct map sites; /* file id → struct alloc_sites *, owned; NULL: it has no allocator */
 	struct map parts; /* hash of image and file id → 1: it is probed */
-	struct map processes; /* image → struct allocating *, owned */
-	struct map objects;   /* id → struct object *, owned */
+	struct map processes;	/* image → struct allocating *, owned */
+	struct passing passing; /* only processes that pass are probed */
+	struct map refused;	/* image → pid, of those that do not pass, or not yet */
+	u64 looked_ns;		/* when they were looked at again */
+	struct map objects;	/* id → struct object *, owned */
 	struct owners owners;
 	u32 keep;     /* log2 of the number of sampled objects of which one is followed */
 	u64 began_ns; /* the period */

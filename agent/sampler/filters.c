@@ -38,9 +38,9 @@ void filters_drop_pid(struct bpf_object *object, u32 pid)
 	(void)bpf_map__delete_elem(map_of(object, "filter_pids"), &pid, sizeof(pid), 0);
 }
 
-/* Opens a cgroup's directory on the cgroup v2 tree, wherever that is mounted. */
-static int open_cgroup(const char *path, struct diag *reterr_diag)
+int sampler_open_cgroup(const char *path, struct diag *reterr_diag)
 {
+	/* Wherever the tree is mounted. */
 	static const char *const roots[] = {"", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(roots); i++) {
@@ -86,7 +86,7 @@ int filters_fill(struct bpf_object *object, const struct sampler_options *o,
 		r = bpf_map__update_elem(map_of(object, "filter_uids"), &o->uids[i], sizeof(u32),
 					 &one, sizeof(one), BPF_ANY);
 	for (u32 i = 0; i < o->n_cgroups && r == 0; i++) {
-		_cleanup_close_ int fd = open_cgroup(o->cgroups[i], reterr_diag);
+		_cleanup_close_ int fd = sampler_open_cgroup(o->cgroups[i], reterr_diag);
 
 		if (fd < 0)
 			return fd;

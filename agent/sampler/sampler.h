@@ -163,6 +163,8 @@ void sampler_runtime_fds(const struct sampler *s, int *ret_binaries, int *ret_pr
 /* The map for struct contexts_options; the second function sets how many processes are in it. */
 int sampler_contexts_fd(const struct sampler *s);
 void sampler_set_contexts(struct sampler *s, u32 n);
+/* Opens the directory of a cgroup on the cgroup v2 tree; a negative errno with a diag. */
+int sampler_open_cgroup(const char *path, struct diag *reterr_diag);
 /* Adds a process to the filter after creation, for `record -- CMD`. */
 int sampler_add_pid(struct sampler *s, u32 pid);
 /*

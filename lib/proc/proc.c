@@ -242,7 +242,7 @@ int proc_status_parse(const char *text, size_t n, struct proc_status *ret)
 	if (!p || !status_word(p, end, 0, &s.tgid))
 		return -EINVAL;
 	p = status_line(text, end, "Uid:");
-	if (!p || !status_word(p, end, 1, &s.uid))
+	if (!p || !status_word(p, end, 0, &s.real_uid) || !status_word(p, end, 1, &s.uid))
 		return -EINVAL;
 	p = status_line(text, end, "NSpid:");
 	if (!p || !status_word(p, end, 64, &s.ns_pid))
@@ -346,7 +346,25 @@ int proc_cgroup_parse(const char *text, size_t n, struct str *ret_path)
 	return str_append(ret_path, best, best_n);
 }
 
-int proc_cgroup_read(u32 pid, struct str *ret_path)
+int proc_cgroup_unified_parse(const char *text, size_t n, struct str *ret_path)
+{
+	const char *end = text + n;
+
+	while (text < end) {
+		const char *nl = memchr(text, '\n', (size_t)(end - text));
+		const char *line_end = nl ? nl : end;
+
+		if (line_end - text > 3 && memcmp(text, "0::", 3) == 0) {
+			str_clear(ret_path);
+			return str_append(ret_path, text + 3, (size_t)(line_end - text - 3));
+		}
+		text = line_end + 1;
+	}
+	return -ENOENT;
+}
+
+static int read_cgroup(u32 pid, int (*parse)(const char *text, size_t n, struct str *ret_path),
+		       struct str *ret_path)
 {
 	_cleanup_free_ char *text = malloc(64 << 10);
 	size_t n;
@@ -355,7 +373,17 @@ int proc_cgroup_read(u32 pid, struct str *ret_path)
 	if (!text)
 		return -ENOMEM;
 	r = proc_read_text(pid, "cgroup", text, 64 << 10, &n);
-	return r < 0 ? r : proc_cgroup_parse(text, n, ret_path);
+	return r < 0 ? r : parse(text, n, ret_path);
+}
+
+int proc_cgroup_read(u32 pid, struct str *ret_path)
+{
+	return read_cgroup(pid, proc_cgroup_parse, ret_path);
+}
+
+int proc_cgroup_unified_read(u32 pid, struct str *ret_path)
+{
+	return read_cgroup(pid, proc_cgroup_unified_parse, ret_path);
 }
 
 int proc_namespaces_read(u32 pid, struct proc_namespaces *ret)

@@ -120,6 +120,7 @@ int proc_living_thread(u32 pid, u32 *ret_tid);
 struct proc_status {
 	u32 tgid; /* differs from the given pid if that is a thread */
 	u32 uid;  /* effective */
+	u32 real_uid;
 	u32 n_threads;
 	u32 ns_pid; /* the pid in the innermost PID namespace */
 	u64 caught; /* signals that it handles: signal n is bit n - 1 */
@@ -142,6 +143,9 @@ int proc_status_parse(const char *text, size_t n, struct proc_status *ret);
  */
 int proc_cgroup_read(u32 pid, struct str *ret_path);
 int proc_cgroup_parse(const char *text, size_t n, struct str *ret_path);
+/* The path in the unified hierarchy. -ENOENT: the kernel has none. */
+int proc_cgroup_unified_read(u32 pid, struct str *ret_path);
+int proc_cgroup_unified_parse(const char *text, size_t n, struct str *ret_path);
 
 /*
  * The container or unit that a cgroup's path names; "" for what the path does not contain. Of

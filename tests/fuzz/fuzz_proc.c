@@ -80,6 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	case 'g':
 		if (proc_cgroup_parse(text, size - 1, &path) == 0 && str_get(&path)[0] != '/')
 			abort();
+		(void)proc_cgroup_unified_parse(text, size - 1, &path);
 		break;
 	case 'o':
 		fuzz_owner(text, size - 1);

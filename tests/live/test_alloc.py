@@ -15,6 +15,7 @@ import urllib.error
 
 import pytest
 
+from containers import Cgroups
 from host import wait_for
 from pprof import samples
 from recorder import start_record
@@ -159,6 +160,93 @@ def test_musl(culprit, tmp_path, how):
     known, got, _ = record_known(culprit, tmp_path, build(tmp_path, "musl-gcc", how, "-DNO_CXX"), 2, 12, options=EXACT)
     assert len(known.told) == 10
     assert_exact(known, got)
+
+
+# Does what lines of its standard input say.
+WAITS = "import os, sys\nfor line in sys.stdin:\n    exec(line)"
+
+
+def libc_code(pid):
+    """The code of the C library in the process's memory, and as it is in the file."""
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as f:
+        line = next(line for line in f if re.search(r" r-xp .*/libc[.-]", line)).split()
+    start, end = (int(x, 16) for x in line[0].split("-"))
+    with open(f"/proc/{pid}/mem", "rb") as memory, open(line[5], "rb") as file:
+        memory.seek(start)
+        file.seek(int(line[2], 16))
+        return memory.read(end - start), file.read(end - start)
+
+
+def is_probed(pid):
+    """Whether there are breakpoints in its C library."""
+    now, file = libc_code(pid)
+    return now != file
+
+
+@contextlib.contextmanager
+def waiting_programs(folder, *names):
+    """Copies of Python under other names, which wait."""
+    with contextlib.ExitStack() as stack:
+        programs = []
+        for name in names:
+            (folder / name).symlink_to(os.path.realpath("/usr/bin/python3"))
+            p = stack.enter_context(subprocess.Popen([folder / name, "-c", WAITS], stdin=subprocess.PIPE, text=True, bufsize=1))
+            stack.callback(p.kill)
+            programs.append(p)
+        wait_for(lambda: all("libc" in open(f"/proc/{p.pid}/maps", encoding="utf-8").read() for p in programs), "the programs")
+        yield programs
+
+
+@contextlib.contextmanager
+def recording(culprit, output, *args):
+    recorder, said = start_record(culprit, output, "--alloc", "--budget", 50, *args)
+    try:
+        yield
+        recorder.send_signal(signal.SIGINT)
+        assert recorder.wait(60) == 0, said()
+    finally:
+        recorder.kill()
+        recorder.wait()
+
+
+def test_only_names_that_pass(culprit, tmp_path):
+    """With --comm other processes get no breakpoints."""
+    with waiting_programs(tmp_path, "passes", "other") as (passes, other):
+        assert not is_probed(passes.pid)
+        with recording(culprit, tmp_path / "out.pb.gz", "--comm", "passes"):
+            wait_for(lambda: is_probed(passes.pid), "probes")
+            assert not is_probed(other.pid)
+            # Another name is an event.
+            other.stdin.write("open('/proc/self/comm', 'w').write('passes')\n")
+            wait_for(lambda: is_probed(other.pid), "probes in a process that passes now")
+
+
+def test_only_users_that_pass(culprit, tmp_path):
+    """With --uid other users' processes get no breakpoints, until they are that user's."""
+    with waiting_programs(tmp_path, "first", "second") as programs:
+        with recording(culprit, tmp_path / "out.pb.gz", "--uid", 1234):
+            programs[0].stdin.write("os.setuid(1234)\n")
+            wait_for(lambda: is_probed(programs[0].pid), "probes in a process that passes now")
+            assert not is_probed(programs[1].pid)
+
+
+def test_only_cgroups_that_pass(culprit, tmp_path):
+    """With --cgroup processes of other cgroups get no breakpoints, until they are moved below it."""
+    cgroups = Cgroups()
+    try:
+        top, below = cgroups.make("culprit-test-alloc"), cgroups.make("culprit-test-alloc/below")
+        beside = cgroups.make("culprit-test-alloc-not")
+        with waiting_programs(tmp_path, "first", "second", "third") as programs:
+            (below / "cgroup.procs").write_text(str(programs[0].pid))
+            (beside / "cgroup.procs").write_text(str(programs[1].pid))
+            with recording(culprit, tmp_path / "out.pb.gz", "--cgroup", top):
+                wait_for(lambda: is_probed(programs[0].pid), "probes")
+                assert not is_probed(programs[1].pid) and not is_probed(programs[2].pid)
+                (below / "cgroup.procs").write_text(str(programs[2].pid))
+                wait_for(lambda: is_probed(programs[2].pid), "probes in a process that passes now")
+                assert not is_probed(programs[1].pid)
+    finally:
+        cgroups.remove()
 
 
 LIBRARIES = ["libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libtcmalloc.so.4", "libmimalloc.so.2"]

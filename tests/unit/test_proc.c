@@ -248,11 +248,26 @@ Test(status, of_ourselves)
 
 	cr_assert_eq(proc_status_parse(text, sizeof(text) - 1, &s), 0);
 	cr_assert(s.tgid == 12 && s.uid == 1001 && s.ns_pid == 2 && s.n_threads == 4);
+	cr_assert_eq(s.real_uid, 1000);
 	cr_assert_eq(s.peak_bytes, 5 << 20);
 	cr_assert_eq(proc_status_parse(text, 20, &s), -EINVAL);
 	cr_assert_eq(proc_status_read((u32)getpid(), &s), 0);
 	cr_assert(s.tgid == (u32)getpid() && s.uid == geteuid() && s.n_threads >= 1);
 	cr_assert_gt(s.peak_bytes, 0);
+}
+
+Test(cgroup, unified)
+{
+	static const char hybrid[] = "12:pids:/docker/x\n10::/nothing\n0::/user.slice/a.scope\n";
+	static const char old[] = "2:cpu:/a\n1:name=systemd:/b\n0::";
+	_cleanup_str_ struct str s = {};
+
+	cr_assert_eq(proc_cgroup_unified_parse(hybrid, sizeof(hybrid) - 1, &s), 0);
+	cr_assert_str_eq(str_get(&s), "/user.slice/a.scope");
+	cr_assert_eq(proc_cgroup_unified_parse("0::/", 4, &s), 0);
+	cr_assert_str_eq(str_get(&s), "/");
+	cr_assert_eq(proc_cgroup_unified_parse(old, sizeof(old) - 1, &s), -ENOENT);
+	cr_assert_eq(proc_cgroup_unified_parse("", 0, &s), -ENOENT);
 }
 
 static const char *cgroup(struct str *s, const char *text)
