@@ -352,7 +352,7 @@ static void open_upload(struct stackprobe *s, const struct stackprobe_config *c)
 		s->exporters = NULL;
 		return;
 	}
-	str_printf(&url, "pyroscope://%s", server);
+	str_printf(&url, "%s%s", strstr(server, "://") ? "" : "pyroscope://", server);
 	o.url = str_get(&url);
 	if ((s->exporters ? exporters_replace(s->exporters, &o, 1, &d)
 			  : exporters_create(&o, 1, &d, &s->exporters)) < 0)

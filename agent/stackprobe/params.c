@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/str.h"
 
 enum kind {
 	INT,	/* a number; `id` says which, or NONE */
@@ -112,6 +113,15 @@ static int read_number(const struct param *k, const json_t *v, struct stackprobe
 	return 0;
 }
 
+/* The scheme chooses Pyroscope's API. Whoever may send requests must not make us write to files. */
+static bool is_server(const char *text)
+{
+	const char *scheme = strstr(text, "://");
+
+	return !scheme || str_starts(text, "pyroscope://") ||
+	       str_starts(text, "pyroscope+ingest://");
+}
+
 static int read_server(const struct param *k, const char *text, struct stackprobe_params *p,
 		       char *message)
 {
@@ -119,6 +129,13 @@ static int read_server(const struct param *k, const char *text, struct stackprob
 		snprintf(message, STACKPROBE_MESSAGE_BYTES,
 			 "params.%s value is too long, len must be less than %zu", k->key,
 			 sizeof(p->pyroscope_server));
+		return -EINVAL;
+	}
+	if (!is_server(text)) {
+		snprintf(message, STACKPROBE_MESSAGE_BYTES,
+			 "params.%s must be HOST:PORT, pyroscope://HOST:PORT or "
+			 "pyroscope+ingest://HOST:PORT",
+			 k->key);
 		return -EINVAL;
 	}
 	snprintf(p->pyroscope_server, sizeof(p->pyroscope_server), "%s", text);

@@ -4,6 +4,7 @@ comes out, of a program that knows what it did (tests/tools/stackprobe_load.c)."
 
 import contextlib
 import glob
+import gzip
 import http.client
 import http.server
 import json
@@ -15,6 +16,7 @@ import ssl
 import subprocess
 import threading
 import time
+import urllib.parse
 import uuid
 
 import pytest
@@ -265,6 +267,25 @@ def test_waits_and_memory(probe, tmp_path):
     assert os.path.basename(glob.glob(f"{probe.svg}/lock/*/*.svg")[0]).endswith("-all.svg")
 
 
+def test_memory_by_malloc(probe, tmp_path):
+    """mem_glibc has what a process has allocated and not freed, by the functions that called malloc()."""
+    with Load(tmp_path, "sp-malloc") as load:
+        probe.start(["mem_glibc"], proc_id=[load.pid])
+        # Probes are inserted by a thread, after the answer.
+        time.sleep(2)
+        kept, churned = load.do("keep", 40), load.do("churn", 40)
+        time.sleep(0.5)
+        probe.stop()
+    print(probe.lines("mem_glibc"), probe.said())
+    assert kept == churned == 40000
+    assert probe.sum("mem_glibc", "keep_here[u]") == kept
+    assert probe.sum("mem_glibc", "churn_here[u]") == 0
+    picture, = glob.glob(f"{probe.svg}/mem_glibc/*/*-all.svg")
+    with open(picture, encoding="utf-8") as f:
+        text = f.read()
+    assert "Memory Leak Flame Graph" in text and "keep_here" in text
+
+
 def test_processes_come_and_go(probe, tmp_path):
     """A name selects processes that start later, their children, and those that take the name; not those that lose it.
     Another list takes effect without a restart."""
@@ -451,7 +472,9 @@ def test_client_certificates(culprit, tmp_path):
         assert get(context) == (200, "{}\n")
 
 
-def test_upload(probe, tmp_path):
+@pytest.mark.parametrize("scheme", ["", "pyroscope://", "pyroscope+ingest://"])
+def test_upload(probe, tmp_path, scheme):
+    """By Pyroscope's push API, or by the older one if the server's address asks for it."""
     got = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -466,15 +489,23 @@ def test_upload(probe, tmp_path):
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, Load(tmp_path, "sp-send") as load:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        probe.start(["oncpu"], {"pyroscope_server": f"127.0.0.1:{server.server_port}"}, proc_id=[load.pid])
+        probe.start(["oncpu"], {"pyroscope_server": f"{scheme}127.0.0.1:{server.server_port}"}, proc_id=[load.pid])
         load.do("burn", 500)
         probe.stop()
         end = time.monotonic() + 10
         while not got and time.monotonic() < end:
             time.sleep(0.1)
         server.shutdown()
-    assert got and got[0][0] == "/push.v1.PusherService/Push", probe.said()
-    assert b"process_cpu" in got[0][1]
+    assert got, probe.said()
+    path, body = got[0]
+    if scheme == "pyroscope+ingest://":
+        query = urllib.parse.parse_qs(urllib.parse.urlsplit(path).query)
+        assert path.startswith("/ingest?") and query["format"] == ["pprof"], path
+        assert query["name"][0].startswith("sp-send{") and int(query["until"][0]) > int(query["from"][0]) > 1.7e9, path
+        text = gzip.decompress(body)
+        assert b"burn_here" in text and b"nanoseconds" in text
+    else:
+        assert path == "/push.v1.PusherService/Push" and b"process_cpu" in body
 
 
 @pytest.mark.slow

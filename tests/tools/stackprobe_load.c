@@ -6,6 +6,8 @@
  *	nap MS		sleeps, in nap_here(); microseconds that it took
  *	lock MS		waits for a mutex that another thread has so long, in lock_here(); the same
  *	touch KIB	touches new memory, in touch_here(); bytes that became resident
+ *	keep N		allocates so many objects and keeps them, in keep_here(); their bytes
+ *	churn N		allocates and frees so many, in churn_here(); their bytes
  *	fork MS		a child burns so long; its pid, when it has ended
  *	name NAME	has another name; its pid
  */
@@ -92,6 +94,29 @@ __attribute__((noinline)) static long touch_here(long kib)
 	return kib << 10;
 }
 
+#define OBJECT_BYTES 1000
+
+__attribute__((noinline)) static long keep_here(long n)
+{
+	static void *volatile kept;
+
+	for (long i = 0; i < n; i++)
+		kept = malloc(OBJECT_BYTES);
+	KEEP;
+	return kept ? n * OBJECT_BYTES : 0;
+}
+
+__attribute__((noinline)) static long churn_here(long n)
+{
+	for (long i = 0; i < n; i++) {
+		void *volatile object = malloc(OBJECT_BYTES);
+
+		free(object);
+	}
+	KEEP;
+	return n * OBJECT_BYTES;
+}
+
 static long fork_here(long ms)
 {
 	pid_t pid = fork();
@@ -124,6 +149,8 @@ int main(void)
 				: !strcmp(what, "nap")	 ? nap_here(n)
 				: !strcmp(what, "lock")	 ? lock_here(n)
 				: !strcmp(what, "touch") ? touch_here(n)
+				: !strcmp(what, "keep")	 ? keep_here(n)
+				: !strcmp(what, "churn") ? churn_here(n)
 				: !strcmp(what, "fork")	 ? fork_here(n)
 							 : rename_here(value));
 	}

@@ -116,6 +116,9 @@ Test(stackprobe, messages)
 		{PARAMS("\"pyroscope_server\":\"0123456789012345678901234567890123456789012345678901"
 			"23456789:123\""),
 		 "params.pyroscope_server value is too long, len must be less than 64"},
+		{PARAMS("\"pyroscope_server\":\"file:///etc/cron.d/x\""),
+		 "params.pyroscope_server must be HOST:PORT, pyroscope://HOST:PORT or "
+		 "pyroscope+ingest://HOST:PORT"},
 		{PARAMS("\"flame_dir\":\"/tmp;reboot\""),
 		 "params.flame_dir contains unsafe characters"},
 		{PARAMS("\"flame_dir\":\"/tmp/../etc\""),
