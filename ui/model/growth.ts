@@ -132,6 +132,16 @@ export function place(f: GrowthFrame | null): string {
   return f === null || f.file === "" ? "" : `${base(f.file)}${f.line > 0 ? `:${f.line}` : ""}`;
 }
 
+/** What tells a row from others of the same function; "": there are none, or the place does. */
+export function apart(s: Suspect, rows: Suspect[]): string {
+  const f = ownFrame(s);
+  const others = rows.map(ownFrame).filter((o) => f !== null && o !== null && o !== f && o.name === f.name);
+  if (f === null || others.length === 0)
+    return "";
+  const same = others.some((o) => place(o) === place(f) && o!.object !== f.object);
+  return same ? `in ${f.object === "" ? "an unknown file" : base(f.object)}` : place(f) === "" ? "line not known" : "";
+}
+
 /** "cache_put (cache.c:41)" */
 function siteText(s: Suspect): string {
   const f = ownFrame(s);

@@ -2,7 +2,7 @@
 /* What the page says about memory that grows. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { canGrow, chain, ends, growthType, perHour, place, readGrowth, totalBars, verdict } from "../model/growth.ts";
+import { apart, canGrow, chain, ends, growthType, perHour, place, readGrowth, totalBars, verdict } from "../model/growth.ts";
 import { sampleType } from "../model/vocab.ts";
 
 const RESIDENT = "memory:resident:bytes:resident:bytes";
@@ -49,6 +49,17 @@ test("stacks, places, bars", () => {
   assert.deepEqual([...totalBars(g).sum], [1, 0, 3]);
   assert.ok(Number.isNaN(g.rows[0]!.values[1]));
   assert.equal(perHour(-MIB_H, sampleType(RESIDENT)), "−1.00 MiB/h");
+});
+
+test("rows of one function say what they differ in", () => {
+  const of = (file: string, line: number, object: string): object =>
+    ({ ...row(rate(1, 1, 1, true), 0, "f"), frames: [{ name: "f", kind: "native", object, ...file === "" ? {} : { file, line } }] });
+  const told = (...rows: object[]): string[] => { const g = readGrowth(answer(undefined, rows)); return g.rows.map((r) => apart(r, g.rows)); };
+  assert.deepEqual(told(of("a.c", 1, "/bin/x"), LEAK), ["", ""]);
+  assert.deepEqual(told(of("a.c", 1, "/bin/x"), of("a.c", 2, "/bin/x")), ["", ""]);
+  assert.deepEqual(told(of("a.c", 1, "/bin/x"), of("", 0, "/bin/x")), ["", "line not known"]);
+  assert.deepEqual(told(of("a.c", 1, "/bin/x"), of("a.c", 1, "/bin/y")), ["in x", "in y"]);
+  assert.deepEqual(told(of("", 0, "/bin/x"), of("", 0, "")), ["in x", "in an unknown file"]);
 });
 
 test("two times on the chart are two short ranges", () => {

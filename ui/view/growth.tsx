@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Memory that grows: the total by time, what is sure about it in words, and the functions that make it grow. */
 import { useState } from "preact/hooks";
-import { chain, ends, interval, isCode, ownFrame, perHour, place, totalBars, verdict } from "../model/growth.ts";
+import { apart, chain, ends, interval, isCode, ownFrame, perHour, place, totalBars, verdict } from "../model/growth.ts";
 import type { Growth, Suspect } from "../model/growth.ts";
 import { showable } from "../model/payload.ts";
 import { rate } from "../model/series.ts";
@@ -40,6 +40,7 @@ function Row(p: Props & { row: Suspect; total: number }): preact.JSX.Element {
   const f = ownFrame(row);
   const at = place(f);
   const path = chain(row, 6).map(showable);
+  const differs = apart(row, p.growth.rows);
   const share = p.total > 0 && row.slope > 0 ? row.slope / p.total : 0;
   return <tr>
     <td class={row.sure ? "num grew" : row.high < 0 ? "num shrank" : "num soft"}>{perHour(row.slope, type)}</td>
@@ -49,6 +50,7 @@ function Row(p: Props & { row: Suspect; total: number }): preact.JSX.Element {
     <td class="c-name">{f === null ? <i>other functions</i> : <>
       <button class={isCode(f) ? "pick" : "pick soft"} title="Flame graph of the stacks with this function" onClick={() => p.onFunction(f.name)}>{showable(f.name)}</button>
       {at !== "" && <>{" "}<button class="pick line" title={`Show ${showable(f.file)}`} onClick={() => p.onSource(f.file, f.line)}>{showable(at)}</button></>}
+      {differs !== "" && <span class="soft"> {showable(differs)}</span>}
       <div class="soft path" title={chain(row, 1000).map(showable).join("\n")}>{path.join(" › ")}{row.chains > 1 && ` (the stack with the most growth of ${count(row.chains)})`}</div></>}</td>
     <td class="num">{rate(row.last, p.growth.step, type)}</td>
     <td class="num c-share">{share > 0 && share <= 1.005 ? percent(Math.min(1, share)) : ""}</td></tr>;
