@@ -151,7 +151,7 @@ int source_start_perf(struct source *s, struct diag *reterr_diag)
 	int n_cpus = libbpf_num_possible_cpus();
 	bool attached;
 
-	if (s->row->value == SOURCE_VALUE_STATE)
+	if (!source_samples(s))
 		return 0;
 	for (int cpu = 0; cpu < n_cpus; cpu++) {
 		int r = attach_to_cpu(s, cpu, &attached, reterr_diag);
@@ -185,7 +185,7 @@ static bool is_listed(const u32 *cpus, u32 n, u32 cpu)
  */
 void source_follow_cpus_perf(struct source *s, const u32 *cpus, u32 n)
 {
-	if (s->row->value == SOURCE_VALUE_STATE)
+	if (!source_samples(s))
 		return;
 	for (size_t i = s->events.n; i-- > 0;) {
 		struct source_event *e = &s->events.data[i];

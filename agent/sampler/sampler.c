@@ -264,12 +264,7 @@ static void configure_source(struct sampler *s, u32 source, const struct sampler
 	memcpy(c->code, from->code, sizeof(c->code));
 	for (u32 i = 0; i < from->n_fields; i++)
 		c->fields[i] = from->fields[i].where;
-	for (u32 i = 0; i < RUNTIME_N; i++) {
-		bool now = walks && (i == RUNTIME_NONE || !o->late_runtimes);
-
-		bpf_program__set_autoload(source_walker(from, i, true), now && s->loop);
-		bpf_program__set_autoload(source_walker(from, i, false), now && !s->loop);
-	}
+	source_choose_programs(from, walks, walks && !o->late_runtimes, s->loop);
 	/* For each CPU, as many as the source's programs declare, and `own_state`. */
 	from->n_states = c->own_state + (from->row->ops->tell != NULL);
 	from->state_bytes = bpf_map__value_size(states);

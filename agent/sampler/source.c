@@ -204,6 +204,21 @@ struct bpf_program *source_walker(const struct source *s, u32 runtime, bool loop
 	return bpf_object__find_program_by_name(s->object, names[runtime][loop]);
 }
 
+void source_choose_programs(const struct source *s, bool native, bool runtimes, bool loop)
+{
+	struct bpf_program *p;
+
+	for (u32 i = 0; i < RUNTIME_N; i++) {
+		bool now = i == RUNTIME_NONE ? native : runtimes;
+
+		bpf_program__set_autoload(source_walker(s, i, true), now && loop);
+		bpf_program__set_autoload(source_walker(s, i, false), now && !loop);
+	}
+	if (source_samples(s))
+		return;
+	bpf_object__for_each_program(p, s->object) bpf_program__set_autoload(p, false);
+}
+
 bool source_is_kprobe(const struct source *s)
 {
 	return bpf_program__type(s->entry) == BPF_PROG_TYPE_KPROBE;

@@ -156,9 +156,20 @@ void source_follow_faults(struct source *s, struct bpf_program *begin, struct bp
 /* Of an open source "alloc": its programs and maps. */
 int source_alloc_programs(const struct source *s, struct alloc_programs *ret);
 
-/* Whether its main program is a kprobe, for want of the tracepoint. */
+/* False: user space reads a state, and BPF has nothing to do. */
+static inline bool source_samples(const struct source *s)
+{
+	return s->row->value != SOURCE_VALUE_STATE;
+}
+
 /* The program that walks frames of a runtime and native ones; RUNTIME_NONE: only native ones. */
 struct bpf_program *source_walker(const struct source *s, u32 runtime, bool loop);
+/*
+ * Which programs are loaded with it: walkers of native frames and of runtimes' frames. Of a source
+ * that samples nothing only the maps are made.
+ */
+void source_choose_programs(const struct source *s, bool native, bool runtimes, bool loop);
+/* Whether its main program is a kprobe, for want of the tracepoint. */
 bool source_is_kprobe(const struct source *s);
 /* Attaches the programs of a source that follows the scheduler, in this order; they exist. */
 int source_follow_scheduler(struct source *s, const char *const *names, size_t n,

@@ -168,7 +168,8 @@ void walkers_want(struct walkers *w, u32 runtime)
 		return;
 	w->asked |= 1u << runtime;
 	for (u32 i = 0; i < w->options.n_sources; i++)
-		if (ask(w, &w->options.sources[i], runtime) < 0)
+		if (source_samples(&w->options.sources[i]) &&
+		    ask(w, &w->options.sources[i], runtime) < 0)
 			w->asked &= ~(1u << runtime); /* again at the next request */
 }
 
