@@ -32,6 +32,7 @@ void probed_destroy(struct allocs *a, struct probed *p)
 	vec_foreach (&p->parts, part)
 		part_deinit(part);
 	vec_deinit(&p->parts);
+	vec_deinit(&p->times);
 	free(p);
 }
 

@@ -54,6 +54,12 @@ struct window_means {
 	double spent_ns; /* what probes took of all threads, also before and after */
 };
 
+/* What a thread had when its last window closed. */
+struct thread_time {
+	u32 tid;
+	u64 cpu_ns, delay_ns; /* on a CPU, and waiting for one */
+};
+
 /* A process image. */
 struct probed {
 	u64 image;
@@ -76,6 +82,7 @@ struct probed {
 	double need;	  /* CPUs that probes would take if it were probed all the time */
 	double allowance; /* CPUs that probes may take */
 	struct window_means means;
+	vec(struct thread_time) times;
 	u32 window; /* number of the last one */
 	u32 walks;  /* alloc_process.walks */
 };

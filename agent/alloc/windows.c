@@ -28,6 +28,7 @@
 #include "agent/alloc/internal.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "proc/proc.h"
 
 /* Time of the budget that may be saved, and with which a process begins. */
 #define CREDIT_MAX_S 0.5
@@ -74,6 +75,8 @@
 #define SHARING_NS 1000000000ULL
 #define WALKS_MAX 64U
 #define WALKS_MIN 4U
+/* Threads of a process whose times are kept. */
+#define MAX_TIMES 256
 /* Without processes. */
 #define IDLE_NS 60000000000ULL
 /*
@@ -433,6 +436,37 @@ static double stretch(const struct alloc_thread *t)
 	return (s64)cpu > 0 && (s64)delay > 0 ? 1 + (double)delay / (double)cpu : 1;
 }
 
+static struct thread_time *time_of(struct probed *p, u32 tid)
+{
+	vec_foreach (&p->times, t)
+		if (t->tid == tid)
+			return t;
+	if (p->times.n == MAX_TIMES)
+		vec_clear(&p->times);
+	return vec_push(&p->times, (struct thread_time){.tid = tid}) == 0
+		       ? &p->times.data[p->times.n - 1]
+		       : NULL;
+}
+
+/*
+ * The same of the time since the thread's last window. In a short window a thread may have been on
+ * a CPU only once: what it waited for that, before its first call and after its last one, no call
+ * has seen.
+ */
+static double stretch_between(struct probed *p, u32 tid)
+{
+	struct thread_time *last = time_of(p, tid), now = {.tid = tid}, since;
+
+	if (!last || proc_schedstat_read(p->pid, tid, &now.cpu_ns, &now.delay_ns) < 0)
+		return 1;
+	since = (struct thread_time){.cpu_ns = now.cpu_ns - last->cpu_ns,
+				     .delay_ns = now.delay_ns - last->delay_ns};
+	*last = now;
+	return (s64)since.cpu_ns > 0 && (s64)since.delay_ns > 0
+		       ? 1 + (double)since.delay_ns / (double)since.cpu_ns
+		       : 1;
+}
+
 static u64 stretched_ns(const struct allocs *a, const struct alloc_thread *t)
 {
 	return (u64)((double)traps_ns(a, t) * stretch(t));
@@ -467,7 +501,7 @@ static bool goes_on(struct allocs *a, struct probed *p, u64 now)
 }
 
 /* Fills the report's threads. Returns what probes have taken of the one that they took most of. */
-static u64 report_threads(struct allocs *a, const struct probed *p, struct alloc_report *r)
+static u64 report_threads(struct allocs *a, struct probed *p, struct alloc_report *r)
 {
 	u64 most = 0;
 
@@ -475,12 +509,14 @@ static u64 report_threads(struct allocs *a, const struct probed *p, struct alloc
 		const struct alloc_thread *t = &a->threads.data[i];
 		struct alloc_thread_cost c = {
 			.tid = (u32)a->thread_keys.data[i],
-			.traps_ns = stretched_ns(a, t),
 			.walks_ns = t->walk_ns, /* by the clock */
 		};
+		double between;
 
 		if (a->thread_keys.data[i] >> 32 != p->pid)
 			continue;
+		between = stretch_between(p, c.tid);
+		c.traps_ns = (u64)((double)traps_ns(a, t) * MAX(stretch(t), between));
 		if (vec_push(&r->threads, c) < 0)
 			log_warn_rarely("out of memory: allocations seem to be fewer");
 		most = MAX(most, c.traps_ns + c.walks_ns);

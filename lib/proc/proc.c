@@ -271,6 +271,19 @@ int proc_status_read(u32 pid, struct proc_status *ret)
 	return n ? proc_status_parse(text, n, ret) : -ESRCH;
 }
 
+int proc_schedstat_read(u32 pid, u32 tid, u64 *ret_cpu_ns, u64 *ret_delay_ns)
+{
+	char name[48], text[128];
+	size_t n;
+	int r;
+
+	snprintf(name, sizeof(name), "task/%u/schedstat", tid);
+	r = proc_read_text(pid, name, text, sizeof(text), &n);
+	if (r < 0)
+		return r;
+	return sscanf(text, "%llu %llu", ret_cpu_ns, ret_delay_ns) == 2 ? 0 : -EINVAL;
+}
+
 static bool list_has(const char *list, const char *end, const char *word)
 {
 	size_t n = strlen(word);

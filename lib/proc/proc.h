@@ -107,6 +107,8 @@ struct proc_stat {
 /* -EINVAL when the text is not that of /proc/PID/stat. */
 int proc_stat_read(u32 pid, struct proc_stat *ret);
 int proc_stat_parse(const char *text, size_t n, struct proc_stat *ret);
+/* What a thread was on a CPU, and waited for one, so far. -ENOENT: the kernel does not count it. */
+int proc_schedstat_read(u32 pid, u32 tid, u64 *ret_cpu_ns, u64 *ret_delay_ns);
 /* Units of the ticks of proc_stat per second. */
 u32 proc_ticks_per_s(void);
 
