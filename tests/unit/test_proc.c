@@ -256,6 +256,16 @@ Test(status, of_ourselves)
 	cr_assert_gt(s.peak_bytes, 0);
 }
 
+Test(schedstat, of_ourselves)
+{
+	u32 pid = (u32)getpid();
+	u64 cpu = 0, delay = 0;
+
+	cr_assert_eq(proc_schedstat_read(pid, pid, &cpu, &delay), 0);
+	cr_assert_gt(cpu, 0);
+	cr_assert_lt(proc_schedstat_read(pid, 1, &cpu, &delay), 0);
+}
+
 Test(cgroup, unified)
 {
 	static const char hybrid[] = "12:pids:/docker/x\n10::/nothing\n0::/user.slice/a.scope\n";
