@@ -288,6 +288,14 @@ bool dw_line_find(struct dw_unit *u, u64 pc, struct dw_line *ret);
 /* The path of a file of the unit's line table, in the scratch; NULL: there is no such file. */
 const char *dw_file_path(struct dw_unit *u, u32 file);
 void dw_lines_free(struct dw_lines *l);
+/*
+ * Appends the addresses at which a statement of a line begins. `file`: the end of a path. *ret_next
+ * becomes the smallest line behind `line` that has code, if it is smaller. -E2BIG: there are too
+ * many.
+ */
+#define DW_MAX_PLACES 65536
+typedef vec(u64) dw_places;
+int dw_line_places(struct dw_unit *u, const char *file, u32 line, dw_places *ret, u32 *ret_next);
 
 /* dwarf_name.c */
 void dw_name(struct dw_unit *u, const struct dw_die *die, struct dwarf_frame *frame);

@@ -59,6 +59,7 @@ struct header {
 	struct buf program;
 	u8 offset_size;
 	u8 min_inst;
+	u8 is_stmt; /* at the beginning of a sequence */
 	u8 line_range;
 	s8 line_base;
 	u8 opcode_base;
@@ -152,7 +153,7 @@ static int read_header(struct dw_unit *u, struct buf from, struct header *h, str
 		return -EINVAL;
 	h->program = b;
 	if (!buf_u8(&tables, &h->min_inst) || (version >= 4 && !buf_u8(&tables, &skipped)) ||
-	    !buf_u8(&tables, &skipped) || !buf_u8(&tables, (u8 *)&h->line_base) ||
+	    !buf_u8(&tables, &h->is_stmt) || !buf_u8(&tables, (u8 *)&h->line_base) ||
 	    !buf_u8(&tables, &h->line_range) || !buf_u8(&tables, &h->opcode_base) ||
 	    !h->opcode_base)
 		return -EINVAL;
@@ -173,14 +174,24 @@ static int read_header(struct dw_unit *u, struct buf from, struct header *h, str
 
 /* ---- program ---- */
 
+/* Rows of one line of a file, instead of all rows. */
+struct wanted {
+	bool *files; /* of the unit's, by number */
+	size_t n_files;
+	u32 line, next;
+	dw_places *places;
+};
+
 struct machine {
 	struct dw_unit *unit;
+	struct wanted *wanted; /* or NULL */
 	struct dw_lines *lines;
 	const struct header *h;
 	u64 address;
 	u64 file;
 	u32 line;
 	u64 column;
+	bool is_stmt;
 	bool open; /* a sequence has begun */
 	u64 last;  /* address of the last row */
 };
@@ -191,6 +202,7 @@ static void reset(struct machine *m)
 	m->file = 1;
 	m->line = 1;
 	m->column = 0;
+	m->is_stmt = m->h->is_stmt;
 	m->open = false;
 }
 
@@ -223,6 +235,19 @@ static bool has_room(const struct machine *m)
 			max);
 }
 
+static int add_place(struct machine *m)
+{
+	struct wanted *w = m->wanted;
+
+	if (!m->is_stmt || m->file >= w->n_files || !w->files[m->file])
+		return 0;
+	if (m->line > w->line)
+		w->next = MIN(w->next, m->line);
+	if (m->line != w->line)
+		return 0;
+	return w->places->n < DW_MAX_PLACES ? vec_push(w->places, m->address) : -E2BIG;
+}
+
 static int add_row(struct machine *m)
 {
 	struct dw_lines *l = m->lines;
@@ -232,6 +257,8 @@ static int add_row(struct machine *m)
 	struct sequence *s;
 	struct row *last;
 
+	if (m->wanted)
+		return add_place(m);
 	if (!has_room(m))
 		return -E2BIG;
 	s = m->open ? &l->sequences.data[l->sequences.n - 1] : NULL;
@@ -321,6 +348,8 @@ static int run_standard(struct machine *m, struct buf *b, u8 op)
 		m->address += half;
 		return 0;
 	case DW_LNS_negate_stmt:
+		m->is_stmt = !m->is_stmt;
+		return 0;
 	case DW_LNS_set_basic_block:
 	case DW_LNS_set_prologue_end:
 	case DW_LNS_set_epilogue_begin:
@@ -515,4 +544,55 @@ const char *dw_file_path(struct dw_unit *u, u32 file)
 	}
 	parts[n++] = f->name;
 	return join_path(u->file->dwarf, parts, n);
+}
+
+/* ---- places of a line ---- */
+
+/* Whether a path ends with `wanted`, from the beginning of a name on. */
+static bool is_file(const char *path, const char *wanted)
+{
+	size_t n = strlen(path), w = strlen(wanted);
+
+	return w <= n && strcmp(path + n - w, wanted) == 0 &&
+	       (n == w || (wanted[0] != '/' && path[n - w - 1] == '/'));
+}
+
+/* Runs the unit's program again: rows at the address of another one are not kept in its table. */
+static int run_for(struct dw_unit *u, struct wanted *w)
+{
+	_cleanup_(lines) struct dw_lines *l = calloc(1, sizeof(*l));
+	struct header h = {};
+	struct buf b = dw_section_at(u->file, DW_LINE, u->base[DW_LINE], u->stmt_list);
+	int r = l ? read_header(u, b, &h, l) : -ENOMEM;
+
+	if (r == 0)
+		r = run_program(&(struct machine){.unit = u, .lines = l, .h = &h, .wanted = w});
+	return r == -EINVAL ? 0 : r;
+}
+
+int dw_line_places(struct dw_unit *u, const char *file, u32 line, dw_places *ret, u32 *ret_next)
+{
+	struct dw_lines *l = u->stmt_list == ~0ULL ? NULL : lines_get(u);
+	struct wanted w = {.line = line, .next = *ret_next, .places = ret};
+	bool any = false;
+	int r = 0;
+
+	if (!l)
+		return 0;
+	w.n_files = l->files.n + 1;
+	w.files = calloc(w.n_files, sizeof(*w.files));
+	for (u32 f = 0; w.files && f < w.n_files; f++) {
+		const char *path;
+
+		u->file->dwarf->scratch_n = 0;
+		path = dw_file_path(u, f);
+		w.files[f] = path && is_file(path, file);
+		any |= w.files[f];
+	}
+	if (any)
+		r = run_for(u, &w);
+	*ret_next = w.next;
+	r = w.files ? r : -ENOMEM;
+	free(w.files);
+	return r;
 }

@@ -384,6 +384,84 @@ void signature_deinit(struct signature *s)
 	vec_deinit(&s->parameters);
 }
 
+/* ---- lines ---- */
+
+#define LINE_BUDGET (256ULL << 20)
+
+/*
+ * A function, or a copy of an inlined one: what of its code belongs together. A line that calls
+ * what is inlined there belongs to the caller.
+ */
+static u64 block_of(struct dwarf *d, u64 svma, u32 line)
+{
+	struct dwarf_chain c;
+	u32 own = 0;
+	u64 key;
+
+	if (dwarf_lookup(d, svma, true, true, &c) < 0 || !c.n)
+		return svma;
+	for (u32 i = 1; i < c.n; i++)
+		if (c.frames[i].line == line)
+			own = i;
+	key = c.frames[c.n - 1].low * 31 + (c.n - own);
+	/* The lines of the calls, from the inlined function outwards. */
+	for (u32 i = own + 1; i < c.n; i++)
+		key = (key * 1000003 + c.frames[i].line) * 1000003 + c.frames[i].column;
+	return key;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+	u64 x = *(const u64 *)a, y = *(const u64 *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Keeps the first place of each block. */
+static int first_places(struct dwarf *d, u32 line, dw_places *all, signature_places *ret)
+{
+	struct map seen = {};
+	int r = 0;
+
+	qsort(all->data, all->n, sizeof(*all->data), compare_places);
+	for (size_t i = 0; i < all->n && r == 0; i++) {
+		u64 block = block_of(d, all->data[i], line);
+
+		if (map_get(&seen, block))
+			continue;
+		r = map_put(&seen, block, 1);
+		if (r == 0)
+			r = vec_push(ret, all->data[i]);
+	}
+	map_deinit(&seen);
+	return r;
+}
+
+int signatures_line(struct signatures *s, const char *file, u32 line, signature_places *ret,
+		    u32 *ret_next)
+{
+	struct dwarf *d = s->dwarf;
+	dw_places all = {};
+	u32 next = UINT32_MAX;
+	int r = dw_units_read(&d->main);
+
+	for (size_t i = 0; i < d->main.units.n && r == 0; i++) {
+		struct dw_unit *u;
+
+		d->budget = LINE_BUDGET;
+		u = dw_unit_get(&d->main, i);
+		if (!u)
+			continue;
+		r = dw_line_places(u, file, line, &all, &next);
+		dw_unit_forget(u);
+	}
+	*ret_next = next == UINT32_MAX ? 0 : next;
+	if (r == 0)
+		r = all.n ? first_places(d, line, &all, ret) : -ENOENT;
+	vec_deinit(&all);
+	return r;
+}
+
 /* ---- the file ---- */
 
 static int open_alt(void *arg, struct elf_file *elf, struct elf_file **ret)

@@ -77,3 +77,12 @@ void signatures_close(struct signatures *s);
  */
 int signatures_read(struct signatures *s, u64 svma, struct signature *ret);
 void signature_deinit(struct signature *s);
+
+/*
+ * Where a line of source begins: the first address of its statements in each function, and in each
+ * copy of a function that was inlined. `file` is the end of a path. -ENOENT: it has no code;
+ * *ret_next is the next line that has, or 0: there is no such file, or none behind it.
+ */
+typedef vec(u64) signature_places;
+int signatures_line(struct signatures *s, const char *file, u32 line, signature_places *ret,
+		    u32 *ret_next);
