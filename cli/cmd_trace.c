@@ -44,7 +44,8 @@ struct trace_arguments {
 	double slower_s;
 	u64 pid, seconds;
 	double budget;
-	bool list, quiet, verbose, no_warnings, unsafe, usdt_activation, stacks, show_script;
+	bool list, quiet, verbose, no_warnings, unsafe, tell_errors, usdt_activation, stacks,
+		show_script;
 };
 
 #define A struct trace_arguments
@@ -85,7 +86,9 @@ static const struct option trace_options[] = {
 		    "print what the kernel says of a program that it refuses"),
 	OPTION_FLAG("no-warnings", 0, A, no_warnings, "do not tell what is missing or was lost"),
 	OPTION_FLAG("unsafe", 0, A, unsafe,
-		    "accepted; functions that change the system are not supported"),
+		    "allow what changes the machine: system(), signal(), override()"),
+	OPTION_FLAG("tell-errors", 'k', A, tell_errors,
+		    "tell reads of memory that fail in the kernel, with line and column"),
 	OPTION_FLAG("usdt-file-activation", 0, A, usdt_activation,
 		    "accepted for bpftrace's callers; the kernel counts semaphores by file"),
 	OPTION_STRING("buffering", 'B', "MODE", A, buffering,
@@ -306,6 +309,9 @@ static int trace_script(struct trace *t)
 		.json = t->args.format && strcmp(t->args.format, "json") == 0,
 		.verbose = t->args.verbose,
 		.no_warnings = t->args.no_warnings,
+		.unsafe = t->args.unsafe,
+		.tells_errors = t->args.tell_errors,
+		.tells_places = true,
 		.no_maps = t->profile != NULL,
 		.budget_percent = t->args.budget,
 		.cache_dir = sampling_cache_dir(),

@@ -358,6 +358,27 @@ static int attach_fentry(struct attaching *t, u32 probe, struct diag *d)
 	return program < 0 ? program : open_by_name(t, probe, NULL, program, d);
 }
 
+static int attach_iterator(struct attaching *t, u32 probe, struct diag *d)
+{
+	const struct trace_compiled *c = probe_of(t, probe);
+	char function[128];
+	int program, link, r;
+	u32 id = 0;
+
+	snprintf(function, sizeof(function), "bpf_iter_%s", c->point->parts[0]);
+	r = btf_id_of(t, c, function, BTF_KIND_FUNC, &id, d);
+	if (r < 0)
+		return r;
+	program = load(t, probe, BPF_TRACE_ITER, id, 0, d);
+	if (program < 0)
+		return program;
+	link = bpf_link_create(program, 0, BPF_TRACE_ITER, NULL);
+	r = link < 0 ? -errno : keep(t, link);
+	if (r == 0)
+		r = vec_push(&t->a->iterators, link);
+	return r < 0 ? failed(c, r, d) : 0;
+}
+
 /* ---- events, and what user space runs ---- */
 
 static int attach_events(struct attaching *t, u32 probe, struct diag *d)
@@ -445,6 +466,7 @@ static const struct provider {
 	{"hardware", attach_events},
 	{"software", attach_events},
 	{"watchpoint", attach_events},
+	{"iter", attach_iterator},
 };
 
 static int attach_one(struct attaching *t, u32 probe, struct diag *d)
@@ -496,6 +518,18 @@ static bool has_sibling(const struct attaching *t, u32 probe)
 	return false;
 }
 
+/* With the place in the script at the beginning, unless the script is not to blame. */
+static int error_at(const struct attaching *t, u32 probe, int error, const struct diag *why,
+		    struct diag *reterr_diag)
+{
+	const struct trace_at *at = &probe_of(t, probe)->point->at;
+	const char *text = why->text[0] ? why->text : strerror(-error);
+
+	if (!t->a->tells_places || error == -ENOMEM || error == -EPERM)
+		return diag_set(reterr_diag, error, "%s", text);
+	return diag_set(reterr_diag, error, "%u:%u: %s", at->line, at->column, text);
+}
+
 /* A missing probe is a line, if its action has another, or if the script wants that. */
 static int attach_or_miss(struct attaching *t, u32 probe, struct diag *reterr_diag)
 {
@@ -506,7 +540,7 @@ static int attach_or_miss(struct attaching *t, u32 probe, struct diag *reterr_di
 		return 0;
 	if (r == -ENOMEM || r == -EPERM ||
 	    (!t->l->program->missing_probes_warn && !has_sibling(t, probe)))
-		return diag_set(reterr_diag, r, "%s", d.text[0] ? d.text : strerror(-r));
+		return error_at(t, probe, r, &d, reterr_diag);
 	fprintf(stderr, "culprit: %s\n", d.text[0] ? d.text : strerror(-r));
 	return vec_push(&t->a->missing, probe);
 }
@@ -584,10 +618,15 @@ int tracer_attach_own(struct tracer_machine *m, struct tracer_loaded *l, struct 
 	struct attaching t = {.m = m, .l = l, .a = a};
 	int r = 0;
 
-	for (u32 i = 0; i < l->program->probes.n && r == 0; i++)
+	for (u32 i = 0; i < l->program->probes.n && r >= 0; i++) {
+		struct diag d = {};
+
 		if (is_own(probe_of(&t, i)))
-			r = attach_one(&t, i, reterr_diag);
-	return r;
+			r = attach_one(&t, i, &d);
+		if (r < 0)
+			return error_at(&t, i, r, &d, reterr_diag);
+	}
+	return 0;
 }
 
 int tracer_attach(struct tracer_machine *m, struct tracer_loaded *l, struct tracer_attached *a,
@@ -615,6 +654,7 @@ void tracer_detach(struct tracer_attached *a)
 		if (fd >= 0)
 			close(fd);
 	}
+	vec_clear(&a->iterators);
 }
 
 void tracer_detach_program(struct tracer_attached *a, int program)
@@ -629,6 +669,15 @@ void tracer_detach_program(struct tracer_attached *a, int program)
 	}
 }
 
+bool tracer_attached_only_iterators(const struct tracer_attached *a, const struct trace_program *p)
+{
+	vec_foreach (&p->probes, c)
+		if (!has_provider(c, "iter") && !has_provider(c, "BEGIN") &&
+		    !has_provider(c, "END"))
+			return false;
+	return a->iterators.n > 0;
+}
+
 void tracer_attached_deinit(struct tracer_attached *a)
 {
 	tracer_detach(a);
@@ -637,5 +686,6 @@ void tracer_attached_deinit(struct tracer_attached *a)
 	vec_deinit(&a->ends);
 	vec_deinit(&a->timers);
 	vec_deinit(&a->signals);
+	vec_deinit(&a->iterators);
 	vec_deinit(&a->missing);
 }

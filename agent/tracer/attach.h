@@ -21,11 +21,13 @@ struct tracer_attached {
 		u32 n_stepped; /* of them: the first instruction is not emulated */
 	}) places;	       /* closed from the last to the first */
 	vec(struct tracer_run) begins, ends, timers;
+	vec(int) iterators; /* borrowed from `places`: links that read() of their files runs */
 	vec(struct tracer_signal {
 		int number;
 		struct tracer_run run;
 	}) signals;			   /* self:signal:NAME */
 	const struct trace_script *script; /* borrowed: which points are of one action */
+	bool tells_places;		   /* as in struct tracer_session_options */
 	vec(u32) missing; /* that could not be attached, and a line on stderr said so */
 };
 
@@ -42,6 +44,8 @@ int tracer_attach(struct tracer_machine *m, struct tracer_loaded *l, struct trac
 void tracer_detach_program(struct tracer_attached *a, int program);
 /* Returns when no probe is hit any more. The programs that user space runs stay. */
 void tracer_detach(struct tracer_attached *a);
+/* Whether nothing but what has run already is attached. */
+bool tracer_attached_only_iterators(const struct tracer_attached *a, const struct trace_program *p);
 void tracer_attached_deinit(struct tracer_attached *a);
 
 /* ---- perf events (events.c) ---- */

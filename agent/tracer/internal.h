@@ -78,6 +78,9 @@ u64 tracer_go_entry(const struct tracer_file *f, const struct tracer_function *f
 int tracer_file_signature(struct tracer_file *f, const struct tracer_function *fn,
 			  const struct signature **ret, struct diag *reterr_diag);
 void tracer_file_forget_signatures(struct tracer_file *f);
+/* Appends the svmas at which a line of source begins. -ENOENT: the diag says what there is. */
+int tracer_file_line(struct tracer_file *f, const char *source, u32 line, signature_places *ret,
+		     struct diag *reterr_diag);
 
 /* ---- the machine (target.c) ---- */
 
@@ -143,6 +146,15 @@ int tracer_find_usdt(struct tracer_machine *m, const struct trace_point *p,
 /* ---- events of perf (events.c) ---- */
 
 int tracer_events_each(int (*fn)(void *arg, const char *provider, const char *name), void *arg);
+
+/* ---- commands (system.c) ---- */
+
+/*
+ * Runs a command by /bin/sh, and appends what it prints, at most 1 MiB. It ends after
+ * TRACER_COMMAND_S, or is killed.
+ */
+#define TRACER_COMMAND_S 10
+int tracer_run_command(const char *command, struct str *out, struct diag *d);
 
 /* ---- tracefs (tracefs.c) ---- */
 

@@ -16,6 +16,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "agent/syscalls/syscalls.h"
 #include "agent/tracer/owners.h"
 #include "agent/tracer/tracer.h"
 #include "base/cleanup.h"
@@ -291,4 +292,12 @@ bool tracer_name_enumerator(void *arg, u32 type, u64 value, struct str *out)
 			return str_puts(out,
 					btf__str_by_offset(n->btf, btf_enum64(t)[i].name_off)) == 0;
 	return false;
+}
+
+bool tracer_name_system_call(void *arg, u64 number, struct str *out)
+{
+	const char *name = number < UINT32_MAX ? syscalls_name((u32)number) : NULL;
+
+	(void)arg;
+	return name && str_puts(out, name) == 0;
 }

@@ -30,3 +30,4 @@ bool tracer_name_owner(void *arg, enum trace_owner what, u32 pid, const char *co
 		       struct str *out);
 u32 tracer_owner_id(void *arg, enum trace_owner what, u32 pid, const char *comm);
 bool tracer_name_enumerator(void *arg, u32 type, u64 value, struct str *out);
+bool tracer_name_system_call(void *arg, u64 number, struct str *out);

@@ -4,7 +4,7 @@
  *
  *	tracepoint:CATEGORY:NAME            rawtracepoint:NAME
  *	kprobe:FUNCTION[+N]                 fentry:[vmlinux:]FUNCTION
- *	uprobe:/PATH:FUNCTION[+N]           uprobe:/PATH:0xADDRESS
+ *	uprobe:/PATH:FUNCTION[+N]           uprobe:/PATH:0xADDRESS (also of a line of source)
  *	usdt:/PATH:PROVIDER:NAME            and the address of the place
  *
  * Other kinds are checked where they are attached.
@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "agent/tracer/internal.h"
 #include "base/arena.h"
@@ -232,6 +233,7 @@ static int add_go_returns(struct tracer_found *f, const struct tracer_file *file
 			break;
 		f->points.data[f->points.n - 1].text = p->text;
 		f->points.data[f->points.n - 1].is_return_insn = true;
+		f->points.data[f->points.n - 1].is_place = true;
 	}
 	vec_deinit(&returns);
 	return r;
@@ -287,6 +289,55 @@ static int expand_in_file(struct tracer_machine *m, struct tracer_found *f, cons
 	if (r == 0 && f->points.n == before && !tracer_is_glob(name))
 		return no_function(file, name, d);
 	return r == 0 && returns && file->is_go ? split_returns(f, file, before, d) : r;
+}
+
+/* ---- lines of source: uprobe:PATH@FILE:LINE ---- */
+
+/* Where the file of source begins; NULL: the point names no line. A path may have an @ itself. */
+static const char *source_of(const struct trace_point *p)
+{
+	const char *at = p->n_parts == 2 ? strrchr(p->parts[0], '@') : NULL;
+	u64 line;
+
+	return at && at[1] && str_to_u64(p->parts[1], 10, &line) == 0 && line &&
+			       access(p->parts[0], F_OK) < 0
+		       ? at + 1
+		       : NULL;
+}
+
+static int expand_line(struct tracer_machine *m, struct tracer_found *f, const char *path,
+		       struct diag *d)
+{
+	const char *source = source_of(f->like);
+	signature_places places = {};
+	struct tracer_file *file;
+	u64 line = 0;
+	int r = strcmp(f->like->provider, "uprobe") == 0
+			? tracer_machine_file(m, path, d, &file)
+			: diag_set(d, -EINVAL, "a line of source is probed by a uprobe, not a %s",
+				   f->like->provider);
+
+	(void)str_to_u64(f->like->parts[1], 10, &line);
+	if (r == 0)
+		r = tracer_file_functions(file, d);
+	if (r == 0)
+		r = tracer_file_line(file, source, (u32)MIN(line, (u64)UINT32_MAX), &places, d);
+	for (size_t i = 0; i < places.n && r == 0; i++) {
+		char where[24];
+		const char *parts[] = {file->path, where};
+
+		/* Code that the linker has left out. */
+		if (!tracer_file_at(file, places.data[i]))
+			continue;
+		snprintf(where, sizeof(where), "0x%llx", places.data[i]);
+		r = tracer_found_add(f, d, parts, 2);
+		if (r < 0)
+			break;
+		f->points.data[f->points.n - 1].text = f->like->text;
+		f->points.data[f->points.n - 1].is_place = true;
+	}
+	vec_deinit(&places);
+	return r == -ENOENT ? diag_set(d, -EINVAL, "%s", d->text) : r;
 }
 
 /* ---- USDT ---- */
@@ -355,9 +406,10 @@ static int expand_files(struct tracer_machine *m, struct tracer_found *f, struct
 {
 	const struct trace_point *p = f->like;
 	bool is_usdt = strcmp(p->provider, "usdt") == 0;
-	expand_fn *fn = is_usdt ? expand_usdt_in : expand_in_file;
+	const char *source = is_usdt ? NULL : source_of(p);
+	expand_fn *fn = is_usdt ? expand_usdt_in : source ? expand_line : expand_in_file;
 	_cleanup_free_ char *path = NULL;
-	char exe[64];
+	char exe[64], before[4096];
 	const char *name = p->parts[0];
 	int r;
 
@@ -365,6 +417,10 @@ static int expand_files(struct tracer_machine *m, struct tracer_found *f, struct
 		return diag_set(d, -EINVAL,
 				is_usdt ? "a USDT probe is usdt:PATH:PROVIDER:NAME"
 					: "a probe of a program is uprobe:PATH:FUNCTION");
+	if (source) {
+		snprintf(before, sizeof(before), "%.*s", (int)(source - 1 - name), name);
+		name = before;
+	}
 	/* usdt::NAME and usdt:*:NAME: the program of -p */
 	if (m->pid && (!*name || strcmp(name, "*") == 0)) {
 		snprintf(exe, sizeof(exe), "/proc/%u/exe", m->pid);
@@ -375,6 +431,20 @@ static int expand_files(struct tracer_machine *m, struct tracer_found *f, struct
 	r = name == exe ? ((path = strdup(exe)) ? 0 : -ENOMEM)
 			: tracer_find_program(name, m->pid, d, &path);
 	return r < 0 ? r : fn(m, f, path, d);
+}
+
+/* ---- iterators of the kernel's objects ---- */
+
+static int expand_iterator(struct tracer_machine *m, struct tracer_found *f, struct diag *d)
+{
+	const struct trace_point *p = f->like;
+	char function[128];
+
+	if (p->n_parts != 1)
+		return diag_set(d, -EINVAL, "an iterator is iter:NAME; it cannot be pinned");
+	snprintf(function, sizeof(function), "bpf_iter_%s", p->parts[0]);
+	return tracer_machine_describes(m, function) ? tracer_found_add(f, d, p->parts, 1)
+						     : -ENOENT;
 }
 
 /* ---- all ---- */
@@ -409,6 +479,7 @@ static const struct {
 	{"hardware", expand_itself},
 	{"software", expand_itself},
 	{"watchpoint", expand_itself},
+	{"iter", expand_iterator},
 };
 
 static int no_provider(const struct trace_point *p, struct diag *d)

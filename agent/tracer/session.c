@@ -37,6 +37,7 @@ struct tracer_session {
 	struct trace_printer printer;
 	struct str text, error_text; /* what is printed next */
 	bool has_loaded, exits, ends;
+	bool is_over;	 /* no event will come: the script has iterators only */
 	bool has_more;	 /* records have arrived that are not printed yet */
 	bool is_in_line; /* what was printed last did not end with a newline */
 	u64 n_damaged;	 /* records that could not be printed */
@@ -73,8 +74,11 @@ int tracer_session_create(const struct tracer_session_options *o, struct diag *r
 	r = trace_parse(o->file, o->text, o->n, o->parameters, reterr_diag, &s->script);
 	if (r == 0)
 		r = tracer_machine_create(o->pid, reterr_diag, &s->machine);
-	if (r == 0)
+	if (r == 0) {
+		s->machine->target.is_unsafe = o->unsafe;
+		s->machine->target.tells_errors = o->tells_errors;
 		r = trace_compile(s->script, &s->machine->target, reterr_diag, &s->program);
+	}
 	if (r == 0 && !s->program->probes.n)
 		r = diag_set(reterr_diag, -EINVAL, "the script has no probes");
 	if (r == 0)
@@ -96,7 +100,8 @@ int tracer_session_create(const struct tracer_session_options *o, struct diag *r
 			  .cgroup = tracer_name_cgroup,
 			  .owner = tracer_name_owner,
 			  .owner_id = tracer_owner_id,
-			  .enumerator = tracer_name_enumerator},
+			  .enumerator = tracer_name_enumerator,
+			  .system_call = tracer_name_system_call},
 		.json = o->json,
 		.cpus = s->machine->target.cpus,
 		.boot_ns = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_BOOTTIME),
@@ -149,6 +154,12 @@ static void write_out(struct tracer_session *s)
 		fwrite(s->error_text.data, 1, s->error_text.n, stderr);
 	str_clear(&s->text);
 	str_clear(&s->error_text);
+}
+
+static void flush(struct tracer_session *s)
+{
+	if (s->o.out && fflush(s->o.out) != 0 && !s->failed)
+		s->failed = errno;
 }
 
 static int print_map(struct tracer_session *s, u32 map, const struct trace_print *print)
@@ -265,6 +276,17 @@ static bool give_values(struct tracer_session *s, const void *data, size_t n)
 	return true;
 }
 
+static void run_command(struct tracer_session *s, const char *command)
+{
+	_cleanup_str_ struct str output = {};
+	struct diag d = {};
+
+	flush(s);
+	if (tracer_run_command(command, &output, &d) < 0)
+		str_printf(&s->error_text, "culprit: %s\n", d.text);
+	trace_print_system(&s->printer, str_get(&output), &s->text);
+}
+
 /* Does what a record asks for. */
 static int serve(struct tracer_session *s, const struct trace_request *q)
 {
@@ -276,6 +298,10 @@ static int serve(struct tracer_session *s, const struct trace_request *q)
 	if (q->type == TRACE_RECORD_EXIT) {
 		s->status = (int)q->status;
 		s->exits = true;
+		return 0;
+	}
+	if (q->type == TRACE_RECORD_SYSTEM) {
+		run_command(s, str_get(&q->command));
 		return 0;
 	}
 	if (q->map >= s->program->maps.n)
@@ -309,6 +335,7 @@ static void print_record(struct tracer_session *s, const void *data, size_t n)
 		return;
 	}
 	r = serve(s, &request);
+	str_deinit(&request.command);
 	write_out(s);
 	if (r < 0 && !s->failed)
 		s->failed = -r;
@@ -365,6 +392,24 @@ void tracer_session_signal(struct tracer_session *s, int number)
 	vec_foreach (&s->attached.signals, p)
 		if (p->number == number)
 			(void)run_program(&p->run);
+}
+
+/* The action runs for each object while the iterator's file is read. */
+static int run_iterators(struct tracer_session *s, struct diag *d)
+{
+	char ignored[4096];
+
+	vec_foreach (&s->attached.iterators, link) {
+		_cleanup_close_ int fd = bpf_iter_create(*link);
+		ssize_t n = fd < 0 ? -1 : 1;
+
+		while (n > 0 || (n < 0 && fd >= 0 && errno == EAGAIN))
+			n = read(fd, ignored, sizeof(ignored));
+		if (n < 0)
+			return diag_set(d, -errno, "cannot read an iterator: %s", strerror(errno));
+	}
+	s->is_over = tracer_attached_only_iterators(&s->attached, s->program);
+	return 0;
 }
 
 static int start_timer(struct tracer_session *s, size_t i)
@@ -426,6 +471,7 @@ int tracer_session_start(struct tracer_session *s, struct diag *reterr_diag)
 	int r;
 
 	s->attached.script = s->script;
+	s->attached.tells_places = s->o.tells_places;
 	tracer_budget_init(&s->budget, s->o.budget_percent, s->o.cache_dir);
 	r = tracer_attach_own(s->machine, &s->loaded, &s->attached, reterr_diag);
 
@@ -433,6 +479,8 @@ int tracer_session_start(struct tracer_session *s, struct diag *reterr_diag)
 		r = run_all(s, s->attached.begins.data, s->attached.begins.n, reterr_diag);
 	if (r == 0)
 		r = tracer_attach(s->machine, &s->loaded, &s->attached, reterr_diag);
+	if (r == 0)
+		r = run_iterators(s, reterr_diag);
 	for (size_t i = 0; i < s->attached.timers.n && r == 0; i++) {
 		r = start_timer(s, i);
 		if (r < 0)
@@ -462,17 +510,11 @@ static void keep_budget(struct tracer_session *s)
 	write_out(s);
 }
 
-static void flush(struct tracer_session *s)
-{
-	if (s->o.out && fflush(s->o.out) != 0 && !s->failed)
-		s->failed = errno;
-}
-
 int tracer_session_poll(struct tracer_session *s, int wait_ms)
 {
 	struct epoll_event events[16];
 	int n = epoll_wait(s->epoll, events, ARRAY_SIZE(events),
-			   s->exits || s->has_more ? 0 : wait_ms);
+			   s->exits || s->is_over || s->has_more ? 0 : wait_ms);
 
 	if (n < 0 && errno != EINTR)
 		return -errno;
@@ -484,7 +526,7 @@ int tracer_session_poll(struct tracer_session *s, int wait_ms)
 	flush(s);
 	if (s->failed)
 		return -s->failed;
-	return s->exits;
+	return s->exits || (s->is_over && !s->has_more);
 }
 
 int tracer_session_end(struct tracer_session *s)
@@ -503,6 +545,21 @@ int tracer_session_end(struct tracer_session *s)
 	return s->status;
 }
 
+/* What the kernel counts of a program itself; since Linux 5.12. */
+static u64 count_missed(const struct tracer_session *s)
+{
+	u64 missed = 0;
+
+	vec_foreach (&s->loaded.programs, p) {
+		struct bpf_prog_info info = {};
+		u32 n = sizeof(info);
+
+		if (bpf_obj_get_info_by_fd(p->fd, &info, &n) == 0)
+			missed += info.recursion_misses;
+	}
+	return missed;
+}
+
 void tracer_session_losses(const struct tracer_session *s, u64 ret[TRACE_LOSS_N])
 {
 	u32 cpus = s->machine->target.cpus;
@@ -517,6 +574,7 @@ void tracer_session_losses(const struct tracer_session *s, u64 ret[TRACE_LOSS_N]
 				ret[loss] += n;
 		}
 	}
+	ret[TRACE_LOST_MISSED] += count_missed(s);
 }
 
 void tracer_session_destroy(struct tracer_session *s)

@@ -72,6 +72,26 @@ int tracer_file_signature(struct tracer_file *f, const struct tracer_function *f
 	return 0;
 }
 
+int tracer_file_line(struct tracer_file *f, const char *source, u32 line, signature_places *ret,
+		     struct diag *reterr_diag)
+{
+	u32 next = 0;
+	int r;
+
+	open_signatures(f);
+	if (!f->signatures)
+		return diag_set(reterr_diag, -ENOENT, "%s has no debug information", f->path);
+	r = signatures_line(f->signatures, source, line, ret, &next);
+	if (r == -ENOENT && next)
+		return diag_set(reterr_diag, r, "line %u of %s has no code; line %u has", line,
+				source, next);
+	return r < 0 ? diag_set(reterr_diag, r,
+				r == -ENOENT ? "%s has no code of line %u of %s or behind it"
+					     : "%s has too many places of line %u of %s",
+				f->path, line, source)
+		     : 0;
+}
+
 void tracer_file_forget_signatures(struct tracer_file *f)
 {
 	vec_foreach (&f->known_signatures, k) {

@@ -49,6 +49,10 @@ struct tracer_session_options {
 	bool verbose; /* what the verifier says, on standard error */
 	bool no_warnings;
 	bool no_maps; /* maps are not printed at the end */
+	/* The script may run commands, send signals and override results of functions. */
+	bool unsafe;
+	bool tells_errors; /* what fails in the kernel, such as a read of memory, is told */
+	bool tells_places; /* errors of attaching begin with the place in the script, too */
 	/*
 	 * Takes the values of a printf(), which prints nothing then: argument i is at
 	 * values + f->offsets[i]. Everything is borrowed until it returns. NULL: it is printed.
@@ -84,7 +88,7 @@ int tracer_session_start(struct tracer_session *s, struct diag *reterr_diag);
 u32 tracer_session_probes(const struct tracer_session *s);
 /*
  * Prints what has arrived, and waits up to wait_ms for something to print. 1: the script has called
- * exit().
+ * exit(), or has nothing but iterators.
  */
 int tracer_session_poll(struct tracer_session *s, int wait_ms);
 /* Runs the script's probe self:signal:NAME. */

@@ -41,6 +41,7 @@ enum trace_kind {
 	TRACE_POINTER,	 /* to `btf`, or to `of` */
 	TRACE_RECORD,	 /* a struct or union in memory, represented by its address: `btf` */
 	TRACE_ARRAY,	 /* likewise; n elements `of` */
+	TRACE_VALUES,	 /* n integers `of`, themselves: a cast to an array; `bytes` of all */
 	TRACE_TUPLE,	 /* fields[n] */
 	TRACE_KSTACK,	 /* u64 id; `n`: the most frames to print, 0: the default;
 			  * `bytes`: enum trace_stack_mode */
@@ -54,21 +55,40 @@ enum trace_kind {
 	TRACE_TIME,	 /* {u64 ns since boot, u64 index of the format}: strftime() */
 	TRACE_CGROUP,	 /* u64 id of a cgroup of v2: cgroup_path() */
 	TRACE_ERROR,	 /* u64 errno: strerror() */
+	TRACE_SIGNAL,	 /* u64 number: signal_name() */
+	TRACE_SYSCALL,	 /* u64 number: syscall_name() */
 	TRACE_TRACE_ID,	 /* u8[16], as W3C orders them; all zero: none */
 	TRACE_SPAN_ID,	 /* u8[8], likewise */
 	TRACE_OWNER,	 /* {u64 pid, char comm[16]}; `bytes`: enum trace_owner */
 	TRACE_ENUM_NAME, /* u64 value, type `btf`: the cast (enum x) when it is printed */
 	/* Values of maps only. All are arrays of u64 per CPU, and user space adds them up. */
-	TRACE_COUNT, /* n */
-	TRACE_SUM,   /* sum */
-	TRACE_MIN,   /* {value, is set} */
-	TRACE_MAX,   /* likewise */
-	TRACE_AVG,   /* {sum, n} */
-	TRACE_STATS, /* likewise */
-	TRACE_HIST,  /* buckets as trace_hist_bucket() has them; `n`: bits of a bucket, 0 to 5 */
-	TRACE_LHIST, /* buckets: below, (high - low) / step, above */
+	TRACE_COUNT,  /* n */
+	TRACE_SUM,    /* sum */
+	TRACE_MIN,    /* {value, is set} */
+	TRACE_MAX,    /* likewise */
+	TRACE_AVG,    /* {sum, n} */
+	TRACE_STATS,  /* likewise */
+	TRACE_HIST,   /* buckets as trace_hist_bucket() has them; `n`: bits of a bucket, 0 to 5 */
+	TRACE_LHIST,  /* buckets: below, (high - low) / step, above */
+	TRACE_SERIES, /* n intervals of `step` ns, TRACE_SERIES_WORDS words each; `bytes`: enum
+		       * trace_series */
 	TRACE_KIND_N
 };
+
+/* What an interval of tseries() keeps of its values. */
+enum trace_series {
+	TRACE_SERIES_LAST,
+	TRACE_SERIES_AVG,
+	TRACE_SERIES_MAX,
+	TRACE_SERIES_MIN,
+	TRACE_SERIES_SUM,
+	TRACE_SERIES_N
+};
+/*
+ * An interval is at its number % n: {its number + 1, value, how many, when the last one came}. 0:
+ * it has none. Numbers count from the boot on.
+ */
+#define TRACE_SERIES_WORDS 4
 
 /* What a process belongs to. */
 enum trace_owner { TRACE_OWNER_SERVICE, TRACE_OWNER_CONTAINER, TRACE_OWNER_POD, TRACE_OWNER_N };
@@ -81,11 +101,12 @@ struct trace_type {
 	bool is_user;	/* POINTER, RECORD, ARRAY: the memory is the process's */
 	bool is_ctx;	/* RECORD: the record of a tracepoint; POINTER: arguments by BTF, which the
 			 * verifier lets a program read directly */
-	u32 n;		/* ARRAY, TUPLE: elements; see the kinds */
+	u32 n;		/* ARRAY, VALUES, TUPLE: elements; see the kinds */
 	u32 btf;	/* id in the BTF of the program's target; 0: none */
-	const struct trace_type *of;	  /* POINTER without btf, ARRAY */
+	const struct trace_type *of;	  /* POINTER without btf, ARRAY, VALUES */
 	const struct trace_type **fields; /* TUPLE */
-	s64 low, high, step;		  /* LHIST */
+	const char **names;		  /* TUPLE: of the fields of a record, or NULL */
+	s64 low, high, step;		  /* LHIST; step: SERIES */
 };
 
 /* ---- expressions ---- */
@@ -237,6 +258,7 @@ struct trace_point {
 	const char *parts[TRACE_POINT_PARTS]; /* after the provider */
 	u32 n_parts;
 	bool is_return_insn; /* uretprobe at an instruction that returns: FUNCTION+OFFSET */
+	bool is_place;	     /* one of several of a point, whose name they share */
 };
 
 /* Attach points with one action. */

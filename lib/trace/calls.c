@@ -13,10 +13,6 @@
 	}
 #define ARG(n) VALUE("arg" #n, check_argument_number, emit_argument_number, n)
 #define SARG(n) VALUE("sarg" #n, check_stack_argument, emit_stack_argument, n)
-#define UNSAFE(name)                                                                               \
-	{                                                                                          \
-		name, 0, 16, CALL_RAW | CALL_UNSAFE, check_none, emit_nothing, 0                   \
-	}
 
 const struct call trace_calls[] = {
 	/* the event */
@@ -80,7 +76,9 @@ const struct call trace_calls[] = {
 	{"kstr", 1, 2, 0, check_str, emit_str, 1},
 	{"ustr", 1, 2, 0, check_str, emit_str, 2},
 	{"buf", 1, 2, 0, check_buf, emit_buf, 0},
+	{"path", 1, 2, 0, check_path, emit_path, 0},
 	{"ntop", 1, 2, 0, check_ntop, emit_ntop, 0},
+	{"pton", 1, 1, 0, check_pton, emit_pton, 0},
 	{"macaddr", 1, 1, 0, check_macaddr, emit_macaddr, 0},
 	{"bswap", 1, 1, 0, check_bswap, emit_bswap, 0},
 	{"kaddr", 1, 1, 0, check_symbol_name, emit_symbol_name, 0},
@@ -89,7 +87,9 @@ const struct call trace_calls[] = {
 	{"cgroup_path", 1, 2, 0, check_cgroup_path, emit_first, 0},
 	{"ksym", 1, 1, 0, check_ksym, emit_first, 0},
 	{"usym", 1, 1, 0, check_usym, emit_usym, 0},
-	{"strerror", 1, 1, 0, check_strerror, emit_first, 0},
+	{"strerror", 1, 1, 0, check_named_number, emit_first, TRACE_ERROR},
+	{"signal_name", 1, 1, 0, check_named_number, emit_first, TRACE_SIGNAL},
+	{"syscall_name", 1, 1, 0, check_named_number, emit_first, TRACE_SYSCALL},
 	{"strftime", 2, 2, 0, check_strftime, emit_strftime, 0},
 	{"strlen", 1, 1, 0, check_strlen, emit_strlen, 0},
 	{"is_err", 1, 1, 0, check_is_err, emit_is_err, 0},
@@ -106,6 +106,12 @@ const struct call trace_calls[] = {
 	{"time", 0, 1, CALL_RAW, check_time, emit_time, 0},
 	{"join", 1, 2, 0, check_join, emit_join, 0},
 	{"exit", 0, 1, 0, check_exit, emit_exit, 0},
+	{"assert", 2, 2, 0, check_assert, emit_assert, 0},
+	/* what changes the machine */
+	{"system", 1, 64, CALL_UNSAFE, check_printf, emit_system, 0},
+	{"signal", 1, 1, CALL_UNSAFE, check_signal, emit_signal, HELPER_SEND_SIGNAL},
+	{"signal_thread", 1, 1, CALL_UNSAFE, check_signal, emit_signal, HELPER_SEND_SIGNAL_THREAD},
+	{"override", 1, 1, CALL_UNSAFE, check_override, emit_override, 0},
 	/* maps */
 	{"clear", 1, 1, CALL_RAW, check_map_only, emit_map_record, TRACE_RECORD_CLEAR},
 	{"zero", 1, 1, CALL_RAW, check_map_only, emit_map_record, TRACE_RECORD_ZERO},
@@ -120,17 +126,10 @@ const struct call trace_calls[] = {
 	{"stats", 1, 1, CALL_AGGREGATE, check_aggregate, emit_nothing, TRACE_STATS},
 	{"hist", 1, 2, CALL_AGGREGATE, check_hist, emit_nothing, 0},
 	{"lhist", 4, 4, CALL_AGGREGATE, check_lhist, emit_nothing, 0},
+	{"tseries", 3, 4, CALL_AGGREGATE, check_series, emit_nothing, 0},
 	/* not here */
-	UNSAFE("system"),
-	UNSAFE("signal"),
-	UNSAFE("signal_thread"),
-	UNSAFE("override"),
-	UNSAFE("write_user"),
-	{"path", 1, 2, CALL_RAW, check_unsupported, emit_nothing, 0},
-	{"pton", 1, 1, CALL_RAW, check_unsupported, emit_nothing, 0},
+	{"write_user", 0, 8, CALL_RAW, check_unsupported, emit_nothing, 0},
 	{"skboutput", 0, 8, CALL_RAW, check_unsupported, emit_nothing, 0},
-	{"syscall_name", 1, 1, CALL_RAW, check_unsupported, emit_nothing, 0},
-	{"tseries", 1, 5, CALL_RAW, check_unsupported, emit_nothing, 0},
 	{"unwatch", 1, 1, CALL_RAW, check_unsupported, emit_nothing, 0},
 	{"socket_cookie", 1, 1, CALL_RAW, check_unsupported, emit_nothing, 0},
 	{},

@@ -58,7 +58,7 @@ static bool merge_tuples(struct compiler *c, struct trace_type *into, const stru
 	const struct trace_type **fields;
 	struct trace_type *copies;
 
-	if (into->n != from->n)
+	if (into->n != from->n || !trace_names_same(into, from))
 		return false;
 	fields = arena_calloc(c->types.arena, into->n, sizeof(*fields));
 	copies = arena_calloc(c->types.arena, into->n, sizeof(*copies));
@@ -97,8 +97,12 @@ static bool merge_kinds(struct compiler *c, struct trace_type *into, const struc
 		return true;
 	case TRACE_RECORD:
 		return into->btf == from->btf;
+	case TRACE_VALUES:
+		return into->n == from->n && into->bytes == from->bytes;
 	case TRACE_HIST:
 		return into->n == from->n;
+	case TRACE_SERIES:
+		return into->n == from->n && into->bytes == from->bytes && into->step == from->step;
 	case TRACE_LHIST:
 		return into->low == from->low && into->high == from->high &&
 		       into->step == from->step;
@@ -308,7 +312,8 @@ static bool key_type(struct compiler *c, struct trace_expr **list, u32 n, struct
 /* Types of keys are kept by value: those in the tree change with each point. */
 static void keep_fields(struct compiler *c, struct trace_type *t)
 {
-	struct trace_type empty = {.kind = TRACE_TUPLE, .n = t->n, .fields = t->fields};
+	struct trace_type empty = {
+		.kind = TRACE_TUPLE, .n = t->n, .fields = t->fields, .names = t->names};
 
 	if (t->kind == TRACE_TUPLE && merge_tuples(c, &empty, t))
 		t->fields = empty.fields;
@@ -478,7 +483,8 @@ static void check_assign(struct compiler *c, struct trace_statement *s)
 		return;
 	}
 	if (trace_type_is_aggregation(&s->value->type)) {
-		compile_fail(c, s->at, "%s can only be assigned to a map", s->value->text.data);
+		compile_fail(c, s->at, "%s can only be assigned to a map",
+			     trace_type_text(&c->types, &s->value->type));
 		return;
 	}
 	v = check_variable(c, s->target->text.data);
@@ -523,8 +529,9 @@ static void check_for_map(struct compiler *c, struct trace_statement *s)
 	}
 	if (m->is_scalar)
 		compile_fail(c, s->at, "@%s has no keys to walk", m->name);
-	if (m->value.kind == TRACE_HIST || m->value.kind == TRACE_LHIST)
-		compile_fail(c, s->at, "@%s has histograms: only print() can read them", m->name);
+	if (trace_type_is_table(&m->value))
+		compile_fail(c, s->at, "@%s has a %s: only print() can read it", m->name,
+			     trace_type_text(&c->types, &m->value));
 	c->has_functions = true;
 	types[0] = m->key;
 	types[1] = check_value(&m->value);

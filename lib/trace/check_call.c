@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Builtins and functions: arguments and types. */
+#include <arpa/inet.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "trace/calls.h"
 #include "trace/signature.h"
+
+u32 compile_address(const char *text, u8 ret[16])
+{
+	if (inet_pton(AF_INET, text, ret) == 1)
+		return 4;
+	return inet_pton(AF_INET6, text, ret) == 1 ? 16 : 0;
+}
 
 /* ---- plain types ---- */
 
@@ -128,7 +137,15 @@ void check_args(struct compiler *c, struct trace_expr *e)
 
 void check_ctx(struct compiler *c, struct trace_expr *e)
 {
+	char name[128];
+
 	e->type = (struct trace_type){.kind = TRACE_POINTER};
+	if (c->facts.context != TRACE_CONTEXT_ITER)
+		return;
+	snprintf(name, sizeof(name), "struct bpf_iter__%s", c->point->parts[0]);
+	e->type.btf = trace_btf_find(&c->types, name);
+	if (!e->type.btf)
+		compile_fail(c, c->point->at, "the kernel's BTF has no %s", name);
 }
 
 void check_argument_number(struct compiler *c, struct trace_expr *e)
@@ -367,6 +384,23 @@ void check_buf(struct compiler *c, struct trace_expr *e)
 	e->type.bytes = (u32)MIN(n, (s64)c->types.max_string);
 }
 
+void check_path(struct compiler *c, struct trace_expr *e)
+{
+	const struct trace_type *a = &e->list[0]->type;
+	s64 n = c->types.max_string;
+
+	if (e->n_list > 1 && !need_constant(c, e->list[1], 1, c->types.max_string, &n))
+		return;
+	e->type = trace_type_string((u32)n);
+	if (a->kind == TRACE_NONE)
+		return;
+	if ((a->kind != TRACE_RECORD && a->kind != TRACE_POINTER) ||
+	    !str_same(trace_btf_name(&c->types, trace_btf_plain(&c->types, a->btf)), "path"))
+		compile_fail(c, e->list[0]->at,
+			     "path() takes a struct path, as args.file.f_path is, not a %s",
+			     trace_type_text(&c->types, a));
+}
+
 void check_ntop(struct compiler *c, struct trace_expr *e)
 {
 	struct trace_type *a = &e->list[e->n_list - 1]->type;
@@ -380,6 +414,19 @@ void check_ntop(struct compiler *c, struct trace_expr *e)
 		compile_fail(c, e->at, "an address has 4 or 16 bytes, not %u", a->bytes);
 	else if (a->kind != TRACE_STRING)
 		need_number(c, e->list[e->n_list - 1]);
+}
+
+void check_pton(struct compiler *c, struct trace_expr *e)
+{
+	u8 bytes[16];
+
+	e->type = trace_type_string(4);
+	if (!need_literal(c, e->list[0]))
+		return;
+	e->type.bytes = compile_address(e->list[0]->text.data, bytes);
+	if (!e->type.bytes)
+		compile_fail(c, e->list[0]->at, "\"%s\" is no address of IPv4 or IPv6",
+			     e->list[0]->text.data);
 }
 
 void check_macaddr(struct compiler *c, struct trace_expr *e)
@@ -457,9 +504,10 @@ void check_strftime(struct compiler *c, struct trace_expr *e)
 		need_number(c, e->list[1]);
 }
 
-void check_strerror(struct compiler *c, struct trace_expr *e)
+/* The row's number is the kind of name. */
+void check_named_number(struct compiler *c, struct trace_expr *e)
 {
-	e->type = (struct trace_type){.kind = TRACE_ERROR};
+	e->type = (struct trace_type){.kind = (enum trace_kind)trace_calls[e->symbol].number};
 	need_number(c, e->list[0]);
 }
 
@@ -480,10 +528,17 @@ void check_strncmp(struct compiler *c, struct trace_expr *e)
 
 void check_strcontains(struct compiler *c, struct trace_expr *e)
 {
+	const struct trace_expr *what = e->list[1];
+	u32 n = what->kind == TRACE_EXPR_STRING ? what->text.n : what->type.bytes;
+
 	check_bool(c, e);
 	need_string(c, e->list[0]);
-	if (need_literal(c, e->list[1]) && e->list[1]->text.n > 64)
-		compile_fail(c, e->list[1]->at, "strcontains() looks for 64 bytes at most");
+	need_string(c, e->list[1]);
+	if (c->strict && compile_ok(c) && n > STRCONTAINS_MAX)
+		compile_fail(c, what->at,
+			     "strcontains() looks for a text of %u bytes at most, this has room "
+			     "for %u: str(p, %u) shortens it",
+			     STRCONTAINS_MAX, n, STRCONTAINS_MAX);
 }
 
 void check_pointer_kind(struct compiler *c, struct trace_expr *e)
@@ -591,6 +646,52 @@ void check_exit(struct compiler *c, struct trace_expr *e)
 		need_number(c, e->list[0]);
 }
 
+void check_assert(struct compiler *c, struct trace_expr *e)
+{
+	e->type = (struct trace_type){};
+	need_string(c, e->list[1]);
+}
+
+/* ---- what changes the machine ---- */
+
+/* "SIGKILL", "KILL" or a number. */
+static void check_signal_name(struct compiler *c, struct trace_expr *e)
+{
+	const char *name = e->text.data + (str_starts(e->text.data, "SIG") ? 3 : 0), *known;
+
+	for (int i = 1; i < SIGRTMIN; i++) {
+		known = sigabbrev_np(i);
+		if (!known || !str_same(known, name))
+			continue;
+		e->kind = TRACE_EXPR_NUMBER;
+		e->number = i;
+		e->type = trace_type_int(8, true);
+		return;
+	}
+	compile_fail(c, e->at, "there is no signal \"%s\"", e->text.data);
+}
+
+void check_signal(struct compiler *c, struct trace_expr *e)
+{
+	e->type = (struct trace_type){};
+	if (c->facts.context == TRACE_CONTEXT_NONE || c->facts.context == TRACE_CONTEXT_ITER)
+		compile_fail(c, e->at, "%s() sends to the thread of an event; %s has none",
+			     e->text.data, c->point->text);
+	else if (e->list[0]->kind == TRACE_EXPR_STRING)
+		check_signal_name(c, e->list[0]);
+	else
+		need_number(c, e->list[0]);
+}
+
+void check_override(struct compiler *c, struct trace_expr *e)
+{
+	e->type = (struct trace_type){};
+	need_number(c, e->list[0]);
+	if (!str_same(c->point->provider, "kprobe"))
+		compile_fail(c, e->at, "override() works in a kprobe only, not in %s",
+			     c->point->text);
+}
+
 /* ---- maps ---- */
 
 static bool need_map(struct compiler *c, struct trace_expr *e, const char *what)
@@ -680,4 +781,33 @@ void check_lhist(struct compiler *c, struct trace_expr *e)
 	else
 		e->type = (struct trace_type){
 			.kind = TRACE_LHIST, .low = low, .high = high, .step = step};
+}
+
+void check_series(struct compiler *c, struct trace_expr *e)
+{
+	static const char *const names[TRACE_SERIES_N] = {"", "avg", "max", "min", "sum"};
+	const char *name = "";
+	u32 how = 0;
+	s64 step, n;
+
+	need_number(c, e->list[0]);
+	if (!need_constant(c, e->list[1], 1, 86400000000000, &step) ||
+	    !need_constant(c, e->list[2], 1, 900, &n))
+		return;
+	if (e->n_list > 3) {
+		if (!need_literal(c, e->list[3]))
+			return;
+		name = e->list[3]->text.data;
+	}
+	while (how < TRACE_SERIES_N && !str_same(names[how], name))
+		how++;
+	if (how == TRACE_SERIES_N)
+		compile_fail(c, e->list[3]->at,
+			     "tseries() keeps \"avg\", \"max\", \"min\" or \"sum\"");
+	else if (e->list[0]->type.kind != TRACE_NONE)
+		e->type = (struct trace_type){.kind = TRACE_SERIES,
+					      .is_signed = e->list[0]->type.is_signed,
+					      .n = (u32)n,
+					      .bytes = how,
+					      .step = step};
 }

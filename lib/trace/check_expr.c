@@ -66,8 +66,8 @@ static void check_call(struct compiler *c, struct trace_expr *e)
 			     row->min == 1 ? "" : "s", e->n_list);
 		return;
 	}
-	if (row->flags & CALL_UNSAFE) {
-		compile_fail(c, e->at, "%s() changes what it looks at, and is not supported",
+	if (row->flags & CALL_UNSAFE && !c->target->is_unsafe) {
+		compile_fail(c, e->at, "%s() changes what it looks at: --unsafe allows it",
 			     row->name);
 		return;
 	}
@@ -156,13 +156,25 @@ static void check_arithmetic(struct compiler *c, struct trace_expr *e)
 		e->type = trace_type_int(8, is_signed_pair(e->a, e->b));
 }
 
+/* The bytes of a short text or an array of bytes: what pton() makes, or a struct has. 0: neither */
+static u32 byte_count(const struct trace_type *t)
+{
+	if (t->kind == TRACE_STRING || t->kind == TRACE_VALUES)
+		return t->bytes;
+	return t->kind == TRACE_ARRAY && t->of && t->of->kind == TRACE_INT && t->of->bytes == 1 &&
+			       t->n <= 64
+		       ? t->n
+		       : 0;
+}
+
 static void check_comparison(struct compiler *c, struct trace_expr *e)
 {
 	const struct trace_type *a = &e->a->type, *b = &e->b->type;
 	bool equality = e->op == TRACE_OP_EQ || e->op == TRACE_OP_NE;
 	bool fits = (trace_type_is_scalar(a) && trace_type_is_scalar(b) &&
 		     !trace_type_is_memory(a) && !trace_type_is_memory(b)) ||
-		    (equality && a->kind == b->kind && !trace_type_is_memory(a));
+		    (equality && a->kind == b->kind && !trace_type_is_memory(a)) ||
+		    (equality && byte_count(a) && byte_count(a) == byte_count(b));
 
 	e->type = bool_type();
 	/* Whether it compares signed numbers: emit_expr.c reads it. */
@@ -223,6 +235,30 @@ static void check_ternary(struct compiler *c, struct trace_expr *e)
 	c->changed = before;
 }
 
+/* A field by its number, or that of a record by its name. */
+static void check_tuple_field(struct compiler *c, struct trace_expr *e, const struct trace_type *t)
+{
+	_cleanup_str_ struct str there = {};
+	u64 i = t->n;
+
+	if (t->names)
+		for (i = 0; i < t->n && !str_same(t->names[i], e->text.data);)
+			i++;
+	else if (str_to_u64(e->text.data, 10, &i) < 0)
+		i = t->n;
+	if (i < t->n) {
+		e->type = *t->fields[i];
+		e->number = (s64)i;
+		return;
+	}
+	if (t->names)
+		closest_append(&there, e->text.data, t->names, t->n, 60);
+	else
+		str_printf(&there, "0 to %u", t->n - 1);
+	compile_fail(c, e->at, "this %s has no member \"%s\"; it has %s",
+		     t->names ? "record" : "tuple", e->text.data, str_get(&there));
+}
+
 static void check_field(struct compiler *c, struct trace_expr *e)
 {
 	struct trace_type t;
@@ -239,14 +275,7 @@ static void check_field(struct compiler *c, struct trace_expr *e)
 		return;
 	}
 	if (t.kind == TRACE_TUPLE) {
-		u64 i;
-
-		if (str_to_u64(e->text.data, 10, &i) < 0 || i >= t.n) {
-			compile_fail(c, e->at, "this tuple has the members 0 to %u", t.n - 1);
-			return;
-		}
-		e->type = *t.fields[i];
-		e->number = (s64)i;
+		check_tuple_field(c, e, &t);
 		return;
 	}
 	if (t.kind != TRACE_RECORD && t.kind != TRACE_POINTER) {
@@ -273,6 +302,7 @@ static void check_index(struct compiler *c, struct trace_expr *e)
 		return;
 	switch (t.kind) {
 	case TRACE_ARRAY:
+	case TRACE_VALUES:
 		e->type = *t.of;
 		break;
 	case TRACE_POINTER:
@@ -286,6 +316,19 @@ static void check_index(struct compiler *c, struct trace_expr *e)
 		return;
 	}
 	e->type.is_user = t.is_user;
+}
+
+/* (uint8[8])x: the bytes of an integer. Without a number there are as many as it has. */
+static void check_cast_to_array(struct compiler *c, struct trace_expr *e,
+				const struct trace_type *from)
+{
+	u32 each = e->type.of->bytes, n = e->type.n ? e->type.n : from->bytes / each;
+
+	e->type = (struct trace_type){
+		.kind = TRACE_VALUES, .n = n, .bytes = from->bytes, .of = e->type.of};
+	if (n * (u64)each != from->bytes)
+		compile_fail(c, e->at, "an int%u cannot be cast to an array of %llu bytes",
+			     from->bytes * 8, n * (u64)each);
 }
 
 static void check_cast(struct compiler *c, struct trace_expr *e)
@@ -312,6 +355,14 @@ static void check_cast(struct compiler *c, struct trace_expr *e)
 		return;
 	if (to.kind == TRACE_STRING && from.kind == TRACE_STRING)
 		return;
+	/* The bytes of pton(), or of an array, as a number. */
+	if (to.kind == TRACE_INT && (from.kind == TRACE_STRING || from.kind == TRACE_VALUES) &&
+	    to.bytes == from.bytes)
+		return;
+	if (to.kind == TRACE_ARRAY && to.of->kind == TRACE_INT && from.kind == TRACE_INT) {
+		check_cast_to_array(c, e, &from);
+		return;
+	}
 	if ((to.kind != TRACE_INT && to.kind != TRACE_POINTER && to.kind != TRACE_BOOL &&
 	     to.kind != TRACE_ENUM_NAME) ||
 	    !trace_type_is_scalar(&from))
@@ -323,7 +374,8 @@ static void check_tuple(struct compiler *c, struct trace_expr *e)
 {
 	const struct trace_type **fields = arena_calloc(c->types.arena, e->n_list, sizeof(*fields));
 
-	e->type = (struct trace_type){.kind = TRACE_TUPLE, .n = e->n_list, .fields = fields};
+	e->type = (struct trace_type){
+		.kind = TRACE_TUPLE, .n = e->n_list, .fields = fields, .names = e->names};
 	if (!fields) {
 		c->error = -ENOMEM;
 		return;

@@ -31,6 +31,7 @@ static const struct {
 	{"hardware", TRACE_CONTEXT_PERF, BPF_PROG_TYPE_PERF_EVENT, false, false},
 	{"software", TRACE_CONTEXT_PERF, BPF_PROG_TYPE_PERF_EVENT, false, false},
 	{"watchpoint", TRACE_CONTEXT_PERF, BPF_PROG_TYPE_PERF_EVENT, false, false},
+	{"iter", TRACE_CONTEXT_ITER, BPF_PROG_TYPE_TRACING, false, false},
 };
 
 /* The function behind a fentry point or a raw tracepoint, in BTF. */

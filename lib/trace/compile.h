@@ -105,6 +105,7 @@ struct compiler {
 
 	/* Emitting. */
 	struct asm_code code;
+	struct trace_at at;		  /* of the innermost expression, for emit_told() */
 	u32 on_exit;			  /* label: releases what is taken, and returns */
 	u32 stack, scratch, scratch_used; /* bytes in use now; the most of the program */
 	bool uses_scratch;
@@ -223,6 +224,8 @@ void emit_read(struct compiler *c, const struct trace_type *type, bool is_user);
 void emit_read_string(struct compiler *c, bool is_user, u32 bytes, struct place to);
 /* Reads `bytes` at the address in R0 to `to`. */
 void emit_read_bytes(struct compiler *c, bool is_user, u32 bytes, struct place to);
+/* emit_told() behind a helper that reads memory. */
+void emit_told_read(struct compiler *c, bool is_user);
 /* R0 = curtask->a->b …; the last member is a number. */
 void emit_task_member(struct compiler *c, struct trace_at at, const char *const *names, u32 n);
 void emit_argument(struct compiler *c, struct trace_expr *e, const struct place *to);
@@ -248,6 +251,11 @@ void emit_string_literal(struct compiler *c, const struct trace_text *t, u32 byt
 /* Room of a record with its head: the payload is behind. */
 struct place emit_record(struct compiler *c, enum trace_record_type type, u32 index, u32 bytes);
 void emit_send(struct compiler *c, struct place record, u32 bytes);
+/*
+ * Behind a helper that may fail: tells a negative R0 with the place in the script, if the target
+ * wants that. R0 stays; R1 to R5 are clobbered.
+ */
+void emit_told(struct compiler *c, const char *what);
 u32 compile_text(struct compiler *c, struct trace_text t);
 
 /* ---- registers.c: of the machine that this is compiled for ---- */

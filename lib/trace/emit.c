@@ -528,6 +528,11 @@ static void emit_beginning(struct compiler *c, enum half half)
 	u32 out = asm_label(&c->code), none = asm_label(&c->code), go = asm_label(&c->code);
 
 	asm_mov(&c->code, R6, R1);
+	/* The last call of an iterator has no object, which stands behind `meta`. */
+	if (c->facts.context == TRACE_CONTEXT_ITER) {
+		asm_load(&c->code, BPF_DW, R1, R6, 8);
+		asm_jump_if_imm(&c->code, BPF_JEQ, R1, 0, out);
+	}
 	if (half == SECOND_HALF)
 		emit_find_stacks(c, out);
 	if (c->uses_scratch)

@@ -294,12 +294,12 @@ void emit_func(struct compiler *c, struct trace_expr *e, const struct place *to)
 	asm_mov_imm(&c->code, R0, (s64)at);
 }
 
-/* The returns of a function are one point. */
+/* Places of one point, such as the returns of a function, are one. */
 static size_t point_number(const struct compiler *c)
 {
 	size_t n = c->program->probes.n;
 
-	for (size_t i = c->probe_base; c->point->is_return_insn && i < n; i++)
+	for (size_t i = c->probe_base; c->point->is_place && i < n; i++)
 		if (str_same(c->program->probes.data[i].name, c->point->text))
 			return i;
 	return n;
@@ -422,6 +422,7 @@ void emit_str(struct compiler *c, struct trace_expr *e, const struct place *to)
 	asm_place(&c->code, (u32)known);
 	emit_address(c, R1, *to);
 	asm_call(&c->code, is_user ? HELPER_PROBE_READ_USER_STR : HELPER_PROBE_READ_STR);
+	emit_told_read(c, is_user);
 }
 
 void emit_buf(struct compiler *c, struct trace_expr *e, const struct place *to)
@@ -456,6 +457,7 @@ void emit_buf(struct compiler *c, struct trace_expr *e, const struct place *to)
 	asm_mov_imm(&c->code, R2, e->type.bytes);
 	asm_place(&c->code, fits);
 	asm_call(&c->code, is_user_pointer(c, a) ? HELPER_PROBE_READ_USER : HELPER_PROBE_READ);
+	emit_told_read(c, is_user_pointer(c, a));
 }
 
 void emit_ntop(struct compiler *c, struct trace_expr *e, const struct place *to)
@@ -483,6 +485,14 @@ void emit_ntop(struct compiler *c, struct trace_expr *e, const struct place *to)
 		emit_read_bytes(c, a->type.is_user, 16, address);
 	else
 		asm_store(&c->code, BPF_W, address.base, address.off, R0);
+}
+
+void emit_pton(struct compiler *c, struct trace_expr *e, const struct place *to)
+{
+	u8 bytes[16] = {};
+	struct trace_text t = {(const char *)bytes, compile_address(e->list[0]->text.data, bytes)};
+
+	emit_string_literal(c, &t, e->type.bytes, *to);
 }
 
 void emit_macaddr(struct compiler *c, struct trace_expr *e, const struct place *to)
@@ -549,15 +559,59 @@ void emit_strncmp(struct compiler *c, struct trace_expr *e, const struct place *
 	asm_place(&c->code, end);
 }
 
-/* Looks at each place of the text in turn. The index in R8 is a constant for the verifier. */
+/*
+ * Looks at each place of the text in turn. The index in R8 is a constant for the verifier. A text
+ * that is looked for ends at its NUL, or where its room ends.
+ */
+static void emit_contains_value(struct compiler *c, struct trace_expr *e)
+{
+	struct asm_code *a = &c->code;
+	struct place text = emit_memory(c, e->list[0]), what = emit_memory(c, e->list[1]);
+	u32 room = e->list[0]->type.bytes, n = e->list[1]->type.bytes;
+	u32 again = asm_label(a), next = asm_label(a), no = asm_label(a), yes = asm_label(a),
+	    end = asm_label(a);
+
+	asm_mov_imm(a, R8, 0);
+	asm_place(a, again);
+	emit_address(c, R1, text);
+	asm_alu(a, BPF_ADD, R1, R8);
+	for (u32 i = 0; i < n; i++) {
+		asm_load(a, BPF_B, R2, what.base, (s16)(what.off + (s32)i));
+		asm_jump_if_imm(a, BPF_JEQ, R2, 0, yes);
+		if (i >= room)
+			break;
+		asm_jump_if_imm(a, BPF_JGE, R8, (s32)(room - i), next);
+		asm_load(a, BPF_B, R0, R1, (s16)i);
+		if (!i)
+			asm_jump_if_imm(a, BPF_JEQ, R0, 0, no);
+		asm_jump_if(a, BPF_JNE, R0, R2, next);
+	}
+	if (n <= room)
+		asm_jump(a, yes);
+	asm_place(a, next);
+	asm_alu_imm(a, BPF_ADD, R8, 1);
+	asm_jump_if_imm(a, BPF_JLT, R8, (s32)room, again);
+	asm_place(a, no);
+	asm_mov_imm(a, R0, 0);
+	asm_jump(a, end);
+	asm_place(a, yes);
+	asm_mov_imm(a, R0, 1);
+	asm_place(a, end);
+}
+
 void emit_strcontains(struct compiler *c, struct trace_expr *e, const struct place *to)
 {
 	struct asm_code *a = &c->code;
 	const struct trace_text *what = &e->list[1]->text;
-	struct place text = emit_memory(c, e->list[0]);
+	struct place text;
 	u32 room = e->list[0]->type.bytes;
 	u32 again = asm_label(a), next = asm_label(a), no = asm_label(a), end = asm_label(a);
 
+	if (e->list[1]->kind != TRACE_EXPR_STRING) {
+		emit_contains_value(c, e);
+		return;
+	}
+	text = emit_memory(c, e->list[0]);
 	if (what->n > room) {
 		asm_mov_imm(a, R0, 0);
 		return;
@@ -621,4 +675,22 @@ void emit_point_text(struct compiler *c, struct trace_expr *e, const struct plac
 
 	c->uses_point = true;
 	emit_string_literal(c, &t, 32, *to);
+}
+
+/* ---- what changes the machine ---- */
+
+void emit_signal(struct compiler *c, struct trace_expr *e, const struct place *to)
+{
+	emit_scalar(c, e->list[0]);
+	asm_mov(&c->code, R1, R0);
+	asm_call(&c->code, (enum asm_helper)trace_calls[e->symbol].number);
+	emit_told(c, "signal()");
+}
+
+void emit_override(struct compiler *c, struct trace_expr *e, const struct place *to)
+{
+	emit_scalar(c, e->list[0]);
+	asm_mov(&c->code, R2, R0);
+	asm_mov(&c->code, R1, R6);
+	asm_call(&c->code, HELPER_OVERRIDE_RETURN);
 }

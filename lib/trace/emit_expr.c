@@ -11,12 +11,18 @@
 
 /* ---- reading memory ---- */
 
+void emit_told_read(struct compiler *c, bool is_user)
+{
+	emit_told(c, is_user ? "reading the process's memory" : "reading the kernel's memory");
+}
+
 void emit_read_bytes(struct compiler *c, bool is_user, u32 bytes, struct place to)
 {
 	asm_mov(&c->code, R3, R0);
 	emit_address(c, R1, to);
 	asm_mov_imm(&c->code, R2, bytes);
 	asm_call(&c->code, is_user ? HELPER_PROBE_READ_USER : HELPER_PROBE_READ);
+	emit_told_read(c, is_user);
 }
 
 void emit_read(struct compiler *c, const struct trace_type *type, bool is_user)
@@ -46,6 +52,7 @@ void emit_read_string(struct compiler *c, bool is_user, u32 bytes, struct place 
 	emit_address(c, R1, to);
 	asm_mov_imm(&c->code, R2, bytes);
 	asm_call(&c->code, is_user ? HELPER_PROBE_READ_USER_STR : HELPER_PROBE_READ_STR);
+	emit_told_read(c, is_user);
 	emit_reset(c, m);
 }
 
@@ -263,6 +270,22 @@ static s64 literal_word(const struct trace_text *t, u32 off)
 	return (s64)word;
 }
 
+/* The place of a value; of an array of bytes, which is an address, that of a copy. */
+static struct place emit_bytes(struct compiler *c, struct trace_expr *e, u32 *ret_room)
+{
+	struct place p;
+
+	*ret_room = trace_type_room(&e->type);
+	if (e->type.kind != TRACE_ARRAY)
+		return emit_memory(c, e);
+	*ret_room = (e->type.n + 7) / 8 * 8;
+	p = emit_room(c, *ret_room);
+	emit_zero(c, p, *ret_room);
+	emit_scalar(c, e);
+	emit_read_bytes(c, e->type.is_user, e->type.n, p);
+	return p;
+}
+
 /*
  * Jumps to `differ` if two values differ. Strings are padded with NULs: they are equal if they are
  * in the room of the shorter one, because its NUL is there.
@@ -271,7 +294,7 @@ static void emit_compare_memory(struct compiler *c, struct trace_expr *a, struct
 				u32 differ)
 {
 	struct place pa, pb = {};
-	u32 room;
+	u32 room, room_a, room_b;
 
 	if (a->kind == TRACE_EXPR_STRING) {
 		struct trace_expr *swap = a;
@@ -279,10 +302,12 @@ static void emit_compare_memory(struct compiler *c, struct trace_expr *a, struct
 		a = b;
 		b = swap;
 	}
-	room = MIN(trace_type_room(&a->type), trace_type_room(&b->type));
-	pa = emit_memory(c, a);
+	pa = emit_bytes(c, a, &room_a);
 	if (b->kind != TRACE_EXPR_STRING)
-		pb = emit_memory(c, b);
+		pb = emit_bytes(c, b, &room_b);
+	else
+		room_b = trace_type_room(&b->type);
+	room = MIN(room_a, room_b);
 	for (u32 i = 0; i < room; i += 8) {
 		emit_load(c, R0, place_at(pa, i));
 		if (b->kind == TRACE_EXPR_STRING)
@@ -298,7 +323,7 @@ static void emit_comparison(struct compiler *c, struct trace_expr *e, bool truth
 	enum trace_op op = truth ? e->op : opposite(e->op);
 	u32 end;
 
-	if (trace_type_is_scalar(&e->a->type)) {
+	if (trace_type_is_scalar(&e->a->type) && e->a->type.kind != TRACE_ARRAY) {
 		u8 jump = jump_of(op, e->number);
 		bool is_number = e->b->kind == TRACE_EXPR_NUMBER && e->b->number >= INT32_MIN &&
 				 e->b->number <= INT32_MAX;
@@ -570,6 +595,13 @@ static void emit_cast(struct compiler *c, struct trace_expr *e)
 {
 	const struct trace_type *t = &e->type, *from = &e->a->type;
 
+	if (from->kind == TRACE_STRING || from->kind == TRACE_VALUES) {
+		struct place p = emit_memory(c, e->a);
+
+		asm_load(&c->code, asm_size(t->bytes), R0, p.base, p.off);
+		asm_extend(&c->code, R0, t->bytes, t->is_signed);
+		return;
+	}
 	if (t->kind == TRACE_BOOL && from->kind != TRACE_BOOL) {
 		emit_truth(c, e->a);
 		return;
@@ -583,18 +615,21 @@ static void emit_cast(struct compiler *c, struct trace_expr *e)
 		asm_extend(&c->code, R0, t->bytes, t->is_signed);
 }
 
-static void emit_index_of_string(struct compiler *c, struct trace_expr *e)
+/* An element of a text or of an array that is a value itself. */
+static void emit_index_of_value(struct compiler *c, struct trace_expr *e)
 {
+	bool is_text = e->a->type.kind == TRACE_STRING;
+	u32 n = is_text ? trace_type_room(&e->a->type) : e->a->type.n, bytes = e->type.bytes;
 	struct place p = emit_memory(c, e->a);
 	s64 i;
 
-	if (!check_constant(e->b, &i) || i < 0 || i >= trace_type_room(&e->a->type)) {
-		compile_fail(c, e->b->at, "the index into a string must be a number below %u",
-			     e->a->type.bytes);
+	if (!check_constant(e->b, &i) || i < 0 || i >= n) {
+		compile_fail(c, e->b->at, "the index into %s must be a number below %u",
+			     is_text ? "a string" : "this array", is_text ? e->a->type.bytes : n);
 		return;
 	}
-	asm_load(&c->code, BPF_B, R0, p.base, (s16)(p.off + i));
-	asm_extend(&c->code, R0, 1, true);
+	asm_load(&c->code, asm_size(bytes), R0, p.base, (s16)(p.off + i * bytes));
+	asm_extend(&c->code, R0, bytes, e->type.is_signed);
 }
 
 static u32 tuple_offset(const struct trace_type *t, u32 index)
@@ -665,8 +700,8 @@ static void emit_inner(struct compiler *c, struct trace_expr *e)
 		emit_field(c, e, NULL);
 		break;
 	case TRACE_EXPR_INDEX:
-		if (e->a->type.kind == TRACE_STRING)
-			emit_index_of_string(c, e);
+		if (e->a->type.kind == TRACE_STRING || e->a->type.kind == TRACE_VALUES)
+			emit_index_of_value(c, e);
 		else
 			emit_behind(c, e, NULL);
 		break;
@@ -687,10 +722,13 @@ static void emit_inner(struct compiler *c, struct trace_expr *e)
 void emit_scalar(struct compiler *c, struct trace_expr *e)
 {
 	struct mark m = emit_mark(c);
+	struct trace_at outer = c->at;
 
 	if (!compile_ok(c))
 		return;
+	c->at = e->at;
 	emit_inner(c, e);
+	c->at = outer;
 	emit_reset(c, m);
 }
 
@@ -701,6 +739,18 @@ static void emit_tuple(struct compiler *c, struct trace_expr *e, const struct tr
 		emit_to(c, e->list[i], as->fields[i], to);
 		to = place_at(to, trace_type_room(as->fields[i]));
 	}
+}
+
+static void emit_cast_to(struct compiler *c, struct trace_expr *e, struct place to)
+{
+	if (e->a->type.kind != TRACE_INT) {
+		emit_to(c, e->a, &e->type, to);
+		return;
+	}
+	emit_scalar(c, e->a);
+	if (e->a->type.bytes < 8) /* behind the last element there are zeros */
+		asm_extend(&c->code, R0, e->a->type.bytes, false);
+	emit_store(c, to, R0);
 }
 
 static void emit_memory_to(struct compiler *c, struct trace_expr *e, struct place to)
@@ -739,7 +789,7 @@ static void emit_memory_to(struct compiler *c, struct trace_expr *e, struct plac
 		emit_value_block(c, e->block, &e->type, &to);
 		break;
 	case TRACE_EXPR_CAST:
-		emit_to(c, e->a, &e->type, to);
+		emit_cast_to(c, e, to);
 		break;
 	default:
 		compile_fail(c, e->at, "this value cannot be used here");
@@ -750,9 +800,11 @@ void emit_to(struct compiler *c, struct trace_expr *e, const struct trace_type *
 {
 	u32 have = trace_type_room(&e->type), want = as ? trace_type_room(as) : have;
 	struct mark m = emit_mark(c);
+	struct trace_at outer = c->at;
 
 	if (!compile_ok(c))
 		return;
+	c->at = e->at;
 	if (e->type.kind == TRACE_NONE) {
 		compile_fail(c, e->at, "this has no value");
 	} else if (trace_type_is_scalar(&e->type)) {
@@ -776,6 +828,7 @@ void emit_to(struct compiler *c, struct trace_expr *e, const struct trace_type *
 		if (want > have)
 			emit_zero(c, place_at(to, have), want - have);
 	}
+	c->at = outer;
 	emit_reset(c, m);
 }
 

@@ -165,8 +165,9 @@ void emit_map_read(struct compiler *c, struct trace_expr *e, const struct place 
 	u32 none = asm_label(&c->code), end = asm_label(&c->code), bytes;
 	struct mark mark = emit_mark(c);
 
-	if (m->value.kind == TRACE_HIST || m->value.kind == TRACE_LHIST) {
-		compile_fail(c, e->at, "@%s is a histogram: only print() can read it", m->name);
+	if (trace_type_is_table(&m->value)) {
+		compile_fail(c, e->at, "@%s is a %s: only print() can read it", m->name,
+			     trace_type_text(&c->types, &m->value));
 		return;
 	}
 	if (trace_type_is_aggregation(&m->value)) {
@@ -366,6 +367,57 @@ static void emit_lhist_bucket(struct compiler *c, const struct trace_type *t)
 	asm_place(a, end);
 }
 
+/* The number of the interval behind the value, and the time. */
+static void emit_interval(struct compiler *c, const struct trace_type *t, struct place value)
+{
+	struct asm_code *a = &c->code;
+
+	asm_call(a, c->target->has_ktime_boot ? HELPER_KTIME_BOOT : HELPER_KTIME);
+	emit_store(c, place_at(value, 16), R0);
+	asm_mov_imm(a, R1, t->step);
+	asm_alu(a, BPF_DIV, R0, R1);
+	emit_store(c, place_at(value, 8), R0);
+}
+
+/* Adds the value to its interval, which an older one may have had. */
+static void emit_apply_series(struct compiler *c, const struct trace_type *t, struct place value,
+			      u32 end)
+{
+	struct asm_code *a = &c->code;
+	u32 fresh = asm_label(a);
+	u8 keep = t->bytes == TRACE_SERIES_MIN ? (t->is_signed ? BPF_JSGE : BPF_JGE)
+					       : (t->is_signed ? BPF_JSLE : BPF_JLE);
+
+	emit_load(c, R3, place_at(value, 8));
+	asm_mov(a, R1, R3);
+	asm_mov_imm(a, R2, t->n);
+	asm_alu(a, BPF_MOD, R1, R2);
+	/* For verifiers that do not know what a remainder is. */
+	asm_jump_if_imm(a, BPF_JGE, R1, (s32)t->n, end);
+	asm_alu_imm(a, BPF_MUL, R1, 8 * TRACE_SERIES_WORDS);
+	asm_alu(a, BPF_ADD, R0, R1);
+	asm_alu_imm(a, BPF_ADD, R3, 1);
+	emit_load(c, R1, place_at(value, 16));
+	asm_store(a, BPF_DW, R0, 24, R1);
+	emit_load(c, R1, value);
+	asm_load(a, BPF_DW, R2, R0, 0);
+	asm_store(a, BPF_DW, R0, 0, R3);
+	asm_jump_if(a, BPF_JNE, R2, R3, fresh);
+	asm_load(a, BPF_DW, R2, R0, 16);
+	asm_alu_imm(a, BPF_ADD, R2, 1);
+	asm_store(a, BPF_DW, R0, 16, R2);
+	asm_load(a, BPF_DW, R2, R0, 8);
+	if (t->bytes == TRACE_SERIES_AVG || t->bytes == TRACE_SERIES_SUM)
+		asm_alu(a, BPF_ADD, R1, R2);
+	else if (t->bytes == TRACE_SERIES_MIN || t->bytes == TRACE_SERIES_MAX)
+		asm_jump_if(a, keep, R1, R2, end);
+	asm_store(a, BPF_DW, R0, 8, R1);
+	asm_jump(a, end);
+	asm_place(a, fresh);
+	asm_store(a, BPF_DW, R0, 8, R1);
+	asm_store_imm(a, BPF_DW, R0, 16, 1);
+}
+
 /* Applies the number at `value` to what R0 points to. */
 static void emit_apply(struct compiler *c, const struct trace_type *t, struct place value, u32 end)
 {
@@ -401,6 +453,9 @@ static void emit_apply(struct compiler *c, const struct trace_type *t, struct pl
 		asm_store(a, BPF_DW, R0, 0, R1);
 		asm_store_imm(a, BPF_DW, R0, 8, 1);
 		break;
+	case TRACE_SERIES:
+		emit_apply_series(c, t, value, end);
+		break;
 	default: /* histograms: the value is the bucket */
 		emit_load(c, R1, value);
 		asm_jump_if_imm(a, BPF_JGE, R1, (s32)(trace_type_room(t) / 8), end);
@@ -418,13 +473,15 @@ void emit_aggregate(struct compiler *c, struct trace_expr *map, struct trace_exp
 	struct place value = {};
 
 	if (m->value.kind != TRACE_COUNT) {
-		value = emit_room(c, 8);
+		value = emit_room(c, 24);
 		emit_scalar(c, call->list[0]);
 		if (m->value.kind == TRACE_HIST)
 			emit_hist_bucket(c, m->value.n);
 		if (m->value.kind == TRACE_LHIST)
 			emit_lhist_bucket(c, &m->value);
 		emit_store(c, value, R0);
+		if (m->value.kind == TRACE_SERIES)
+			emit_interval(c, &m->value, value);
 	}
 	emit_ensure(c, map, emit_map_key(c, m, map->list, map->n_list), end);
 	emit_apply(c, &m->value, value, end);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What goes to user space: records of the ring, and functions that change maps. */
+#include <stdio.h>
 #include <string.h>
 
 #include "trace/calls.h"
@@ -51,6 +52,50 @@ void emit_send(struct compiler *c, struct place record, u32 bytes)
 	asm_jump_if_imm(&c->code, BPF_JEQ, R0, 0, done);
 	emit_lost(c, TRACE_LOST_RING);
 	asm_place(&c->code, done);
+}
+
+/* The text of an error at this place of the script. */
+static u32 add_error(struct compiler *c, const char *what)
+{
+	char text[96];
+	struct trace_text kept = {};
+	char *data;
+
+	kept.n = (u32)snprintf(text, sizeof(text), "%u:%u: %s failed", c->at.line, c->at.column,
+			       what);
+	vec_foreach (&c->program->errors, old)
+		if (str_same(old->data, text))
+			return (u32)(old - c->program->errors.data);
+	data = arena_alloc(&c->program->arena, kept.n + 1);
+	if (!data) {
+		c->error = -ENOMEM;
+		return 0;
+	}
+	memcpy(data, text, kept.n + 1);
+	kept.data = data;
+	if (vec_push(&c->program->errors, kept) < 0)
+		c->error = -ENOMEM;
+	return (u32)c->program->errors.n - 1;
+}
+
+void emit_told(struct compiler *c, const char *what)
+{
+	struct mark m = emit_mark(c);
+	u32 fine = asm_label(&c->code);
+	struct place result, record;
+
+	if (!c->target->tells_errors || !compile_ok(c))
+		return;
+	result = emit_room(c, 8);
+	emit_store(c, result, R0);
+	asm_jump_if_imm(&c->code, BPF_JSGE, R0, 0, fine);
+	record = emit_record(c, TRACE_RECORD_ERROR, add_error(c, what), 8);
+	emit_load(c, R0, result);
+	emit_store(c, place_at(record, sizeof(struct trace_record)), R0);
+	emit_send(c, record, 8);
+	asm_place(&c->code, fine);
+	emit_load(c, R0, result);
+	emit_reset(c, m);
 }
 
 /* ---- formats ---- */
@@ -125,6 +170,11 @@ void emit_cat(struct compiler *c, struct trace_expr *e, const struct place *to)
 	emit_formatted(c, e, TRACE_RECORD_CAT);
 }
 
+void emit_system(struct compiler *c, struct trace_expr *e, const struct place *to)
+{
+	emit_formatted(c, e, TRACE_RECORD_SYSTEM);
+}
+
 static s64 constant_or(const struct trace_expr *e, u32 index, s64 otherwise)
 {
 	s64 v = otherwise;
@@ -174,6 +224,25 @@ void emit_exit(struct compiler *c, struct trace_expr *e, const struct place *to)
 	emit_store(c, status, R0);
 	emit_send(c, record, 8);
 	asm_jump(&c->code, c->on_exit);
+}
+
+/* As errorf() and exit(1) in an `if`. */
+void emit_assert(struct compiler *c, struct trace_expr *e, const struct place *to)
+{
+	struct trace_expr format = {.kind = TRACE_EXPR_STRING, .text = {"assert failed: %s\n", 18}},
+			  one = {.kind = TRACE_EXPR_NUMBER, .number = 1},
+			  *printed[] = {&format, e->list[1]}, *status[] = {&one};
+	struct trace_expr print = {.kind = TRACE_EXPR_CALL,
+				   .symbol = (u32)(trace_call_find("errorf") - trace_calls),
+				   .list = printed,
+				   .n_list = 2},
+			  leave = {.list = status, .n_list = 1};
+	u32 holds = asm_label(&c->code);
+
+	emit_condition(c, e->list[0], true, holds);
+	emit_printf(c, &print, NULL);
+	emit_exit(c, &leave, NULL);
+	asm_place(&c->code, holds);
 }
 
 #define JOIN_TEXTS 16

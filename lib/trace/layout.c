@@ -48,6 +48,8 @@ bool trace_type_is_scalar(const struct trace_type *t)
 	case TRACE_PROBE:
 	case TRACE_CGROUP:
 	case TRACE_ERROR:
+	case TRACE_SIGNAL:
+	case TRACE_SYSCALL:
 	case TRACE_SPAN_ID:
 	case TRACE_ENUM_NAME:
 		return true;
@@ -56,11 +58,23 @@ bool trace_type_is_scalar(const struct trace_type *t)
 	}
 }
 
+bool trace_names_same(const struct trace_type *a, const struct trace_type *b)
+{
+	if (!a->names || !b->names)
+		return a->names == b->names;
+	for (u32 i = 0; i < a->n; i++)
+		if (!str_same(a->names[i], b->names[i]))
+			return false;
+	return true;
+}
+
 bool trace_type_same(const struct trace_type *a, const struct trace_type *b)
 {
 	if (a->kind != b->kind || a->bytes != b->bytes || a->is_signed != b->is_signed ||
 	    a->is_user != b->is_user || a->is_ctx != b->is_ctx || a->n != b->n ||
 	    a->btf != b->btf || a->low != b->low || a->high != b->high || a->step != b->step)
+		return false;
+	if (a->kind == TRACE_TUPLE && !trace_names_same(a, b))
 		return false;
 	for (u32 i = 0; a->kind == TRACE_TUPLE && i < a->n; i++)
 		if (!trace_type_same(a->fields[i], b->fields[i]))
@@ -84,6 +98,8 @@ static const char *const kind_names[TRACE_KIND_N] = {[TRACE_NONE] = "no value",
 						     [TRACE_TIME] = "time",
 						     [TRACE_CGROUP] = "cgroup path",
 						     [TRACE_ERROR] = "error name",
+						     [TRACE_SIGNAL] = "signal name",
+						     [TRACE_SYSCALL] = "system call name",
 						     [TRACE_TRACE_ID] = "trace id",
 						     [TRACE_SPAN_ID] = "span id",
 						     [TRACE_OWNER] =
@@ -96,7 +112,8 @@ static const char *const kind_names[TRACE_KIND_N] = {[TRACE_NONE] = "no value",
 						     [TRACE_AVG] = "avg()",
 						     [TRACE_STATS] = "stats()",
 						     [TRACE_HIST] = "hist()",
-						     [TRACE_LHIST] = "lhist()"};
+						     [TRACE_LHIST] = "lhist()",
+						     [TRACE_SERIES] = "tseries()"};
 
 const char *trace_type_text(const struct trace_types *t, const struct trace_type *type)
 {
@@ -120,6 +137,7 @@ const char *trace_type_text(const struct trace_types *t, const struct trace_type
 		snprintf(s, sizeof(text[0]), "struct %s", trace_btf_name(t, type->btf));
 		break;
 	case TRACE_ARRAY:
+	case TRACE_VALUES:
 		snprintf(s, sizeof(text[0]), "array of %u", type->n);
 		break;
 	default:

@@ -155,6 +155,26 @@ static int print_file(const struct trace_printer *p, const struct payload *r, st
 	return 0;
 }
 
+static int take_command(const struct trace_printer *p, const struct payload *r,
+			struct trace_request *ret)
+{
+	struct str command = {};
+
+	if (r->head->index >= p->program->formats.n ||
+	    !trace_format_text(p, &p->program->formats.data[r->head->index], r->data, r->n,
+			       &command)) {
+		str_deinit(&command);
+		return -EBADMSG;
+	}
+	*ret = (struct trace_request){.type = TRACE_RECORD_SYSTEM, .command = command};
+	return 0;
+}
+
+void trace_print_system(const struct trace_printer *p, const char *output, struct str *out)
+{
+	put_text(p, "syscall", output, out);
+}
+
 static int print_error(const struct trace_printer *p, const struct payload *r, struct str *out,
 		       struct str *err)
 {
@@ -211,6 +231,8 @@ int trace_print_record(const struct trace_printer *p, const void *record, size_t
 		return 0;
 	case TRACE_RECORD_ERROR:
 		return print_error(p, &r, out, err);
+	case TRACE_RECORD_SYSTEM:
+		return take_command(p, &r, ret);
 	default:
 		return -EBADMSG;
 	}
@@ -267,12 +289,12 @@ static const char *const losses[TRACE_LOSS_N] = {
 	[TRACE_LOST_MAP] = "of new keys, because a map was full",
 	[TRACE_LOST_NESTED] = "of actions, because too many were under way on a CPU",
 	[TRACE_LOST_WALK] = "of stacks, which could not be taken",
+	[TRACE_LOST_MISSED] = "of events, at which the kernel was running a BPF program already",
 };
 static const char *const loss_names[TRACE_LOSS_N] = {
-	[TRACE_LOST_RING] = "output",
-	[TRACE_LOST_MAP] = "map_full",
-	[TRACE_LOST_NESTED] = "nested",
-	[TRACE_LOST_WALK] = "stacks",
+	[TRACE_LOST_RING] = "output",	[TRACE_LOST_MAP] = "map_full",
+	[TRACE_LOST_NESTED] = "nested", [TRACE_LOST_WALK] = "stacks",
+	[TRACE_LOST_MISSED] = "missed",
 };
 
 void trace_print_lost(const struct trace_printer *p, const u64 lost[TRACE_LOSS_N], struct str *out)

@@ -27,6 +27,14 @@ void trace_hist_text(const struct trace_type *t, const u8 *value, u64 div, struc
 void trace_hist_json(const struct trace_type *t, const u8 *value, u64 div, struct json_writer *w,
 		     const char *key);
 
+/* A time series, likewise. */
+void trace_series_text(const struct trace_printer *p, const struct trace_type *t, const u8 *value,
+		       u64 div, struct str *out);
+void trace_series_json(const struct trace_printer *p, const struct trace_type *t, const u8 *value,
+		       u64 div, struct json_writer *w, const char *key);
+/* Adds what another CPU has of a series. */
+void trace_series_add(const struct trace_type *t, u8 *sum, const u8 *more);
+
 /* printf(): the arguments are at format.offsets, in `n` bytes. False: they are outside. */
 bool trace_format_text(const struct trace_printer *p, const struct trace_format *f,
 		       const u8 *arguments, size_t n, struct str *out);

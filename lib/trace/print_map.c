@@ -7,9 +7,9 @@
 #include "base/map.h"
 #include "trace/print.h"
 
-static bool is_hist(const struct trace_map *m)
+static bool is_table(const struct trace_map *m)
 {
-	return m->value.kind == TRACE_HIST || m->value.kind == TRACE_LHIST;
+	return trace_type_is_table(&m->value);
 }
 
 /* The parts of a key, separated; without the parentheses of a tuple. */
@@ -33,7 +33,7 @@ static void put_key(const struct trace_printer *p, const struct trace_map *m, co
 static void put_value(const struct trace_printer *p, const struct trace_map *m, const u8 *value,
 		      u64 div, struct str *out)
 {
-	str_puts(out, is_hist(m) ? ":\n" : ": ");
+	str_puts(out, is_table(m) ? ":\n" : ": ");
 	trace_value_text(p, &m->value, value, div, out);
 	str_putc(out, '\n');
 }
@@ -42,8 +42,8 @@ static void put_value(const struct trace_printer *p, const struct trace_map *m, 
 
 static const char *json_type(const struct trace_map *m)
 {
-	if (is_hist(m))
-		return "hist";
+	if (is_table(m))
+		return m->value.kind == TRACE_SERIES ? "tseries" : "hist";
 	return m->value.kind == TRACE_AVG || m->value.kind == TRACE_STATS ? "stats" : "map";
 }
 
@@ -126,7 +126,7 @@ int trace_print_map(const struct trace_printer *p, u32 map, const struct trace_e
 	int r = trace_rows_init(&rows, p, m, e);
 
 	/* print() shows a value that was never set as 0. */
-	if (r == 0 && m->is_scalar && !rows.n && print && !is_hist(m))
+	if (r == 0 && m->is_scalar && !rows.n && print && !is_table(m))
 		rows.n = 1;
 	if (r == 0 && print && print->top && rows.n > print->top)
 		first = rows.n - print->top;

@@ -42,6 +42,9 @@ static void add_value(const struct trace_type *t, u8 *sum, const u8 *more, u32 r
 	case TRACE_MAX:
 		add_extreme(t, sum, more);
 		break;
+	case TRACE_SERIES:
+		trace_series_add(t, sum, more);
+		break;
 	case TRACE_INT:
 	case TRACE_COUNT:
 	case TRACE_SUM:

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values of all types as text and as JSON. */
 #include <arpa/inet.h>
+#include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -15,6 +17,7 @@ bool trace_value_is_signed(const struct trace_type *t)
 {
 	switch (t->kind) {
 	case TRACE_INT:
+	case TRACE_SERIES:
 	case TRACE_SUM:
 	case TRACE_MIN:
 	case TRACE_MAX:
@@ -175,6 +178,26 @@ static void put_error(u64 error, struct str *out)
 		str_printf(out, "Unknown error %d", (int)error);
 }
 
+static void put_signal(u64 number, struct str *out)
+{
+	const char *name = sigabbrev_np((int)number);
+
+	if (name && number <= INT32_MAX)
+		str_printf(out, "SIG%s", name);
+	else if (number <= INT32_MAX && (int)number >= SIGRTMIN && (int)number <= SIGRTMAX)
+		str_printf(out, "SIGRTMIN+%d", (int)number - SIGRTMIN);
+	else
+		str_printf(out, "%lld", (s64)number);
+}
+
+static void put_syscall(const struct trace_printer *p, u64 number, struct str *out)
+{
+	const struct trace_names *n = &p->names;
+
+	if (!n->system_call || !n->system_call(n->arg, number, out))
+		str_printf(out, "%lld", (s64)number);
+}
+
 static void put_enumerator(const struct trace_printer *p, const struct trace_type *t, u64 value,
 			   struct str *out)
 {
@@ -235,14 +258,38 @@ static void put_probe(const struct trace_printer *p, u64 index, struct str *out)
 static void put_tuple(const struct trace_printer *p, const struct trace_type *t, const u8 *value,
 		      u64 div, struct str *out)
 {
-	str_putc(out, '(');
+	str_puts(out, t->names ? "{ " : "(");
 	for (u32 i = 0; i < t->n; i++) {
 		if (i)
 			str_puts(out, ", ");
+		if (t->names)
+			str_printf(out, ".%s = ", t->names[i]);
 		trace_value_text(p, t->fields[i], value, div, out);
 		value += trace_type_room(t->fields[i]);
 	}
-	str_putc(out, ')');
+	str_puts(out, t->names ? " }" : ")");
+}
+
+static u64 element(const struct trace_type *t, const u8 *value, u32 i)
+{
+	u32 bytes = t->of->bytes;
+	u64 word = 0;
+
+	memcpy(&word, value + (size_t)i * bytes, MIN(bytes, 8u));
+	if (t->of->is_signed && bytes < 8)
+		word = (u64)((s64)(word << (64 - 8 * bytes)) >> (64 - 8 * bytes));
+	return word;
+}
+
+static void put_values(const struct trace_type *t, const u8 *value, struct str *out)
+{
+	str_putc(out, '[');
+	for (u32 i = 0; i < t->n; i++) {
+		if (i)
+			str_putc(out, ',');
+		put_number(t->of, element(t, value, i), out);
+	}
+	str_putc(out, ']');
 }
 
 static void put_stats(const struct trace_type *t, const u8 *value, u64 div, struct str *out)
@@ -296,6 +343,12 @@ static bool put_named(const struct trace_printer *p, const struct trace_type *t,
 	case TRACE_ERROR:
 		put_error(word, out);
 		return true;
+	case TRACE_SIGNAL:
+		put_signal(word, out);
+		return true;
+	case TRACE_SYSCALL:
+		put_syscall(p, word, out);
+		return true;
 	case TRACE_TRACE_ID:
 		put_id(value, 16, out);
 		return true;
@@ -333,6 +386,9 @@ void trace_value_text(const struct trace_printer *p, const struct trace_type *t,
 	case TRACE_ENUM_NAME:
 		put_enumerator(p, t, word, out);
 		break;
+	case TRACE_VALUES:
+		put_values(t, value, out);
+		break;
 	case TRACE_TUPLE:
 		put_tuple(p, t, value, div, out);
 		break;
@@ -341,6 +397,9 @@ void trace_value_text(const struct trace_printer *p, const struct trace_type *t,
 		break;
 	case TRACE_STATS:
 		put_stats(t, value, div, out);
+		break;
+	case TRACE_SERIES:
+		trace_series_text(p, t, value, div, out);
 		break;
 	case TRACE_HIST:
 	case TRACE_LHIST:
@@ -386,11 +445,23 @@ static void json_tuple(const struct trace_printer *p, const struct trace_type *t
 		json_put_exact(w, key, str_get(&text));
 		return;
 	}
-	json_open_array(w, key);
+	if (t->names)
+		json_open_object(w, key);
+	else
+		json_open_array(w, key);
 	for (u32 i = 0; i < t->n; i++) {
-		trace_value_json(p, t->fields[i], value, div, w, NULL);
+		trace_value_json(p, t->fields[i], value, div, w, t->names ? t->names[i] : NULL);
 		value += trace_type_room(t->fields[i]);
 	}
+	json_close(w);
+}
+
+static void json_values(const struct trace_type *t, const u8 *value, struct json_writer *w,
+			const char *key)
+{
+	json_open_array(w, key);
+	for (u32 i = 0; i < t->n; i++)
+		json_number(t->of, element(t, value, i), w, NULL);
 	json_close(w);
 }
 
@@ -430,6 +501,9 @@ void trace_value_json(const struct trace_printer *p, const struct trace_type *t,
 	case TRACE_BUFFER:
 		json_bytes(t, value, w, key);
 		return;
+	case TRACE_VALUES:
+		json_values(t, value, w, key);
+		return;
 	case TRACE_TUPLE:
 		json_tuple(p, t, value, div, w, key);
 		return;
@@ -438,6 +512,9 @@ void trace_value_json(const struct trace_printer *p, const struct trace_type *t,
 		return;
 	case TRACE_STATS:
 		json_stats(t, value, div, w, key);
+		return;
+	case TRACE_SERIES:
+		trace_series_json(p, t, value, div, w, key);
 		return;
 	case TRACE_HIST:
 	case TRACE_LHIST:

@@ -36,6 +36,7 @@ enum trace_loss {
 	TRACE_LOST_MAP,	   /* no room in a map: a key was not entered */
 	TRACE_LOST_NESTED, /* too many actions under way on a CPU: the event was not handled */
 	TRACE_LOST_WALK,   /* a stack could not be taken */
+	TRACE_LOST_MISSED, /* the kernel did not run a program: its CPU was running one */
 	TRACE_LOSS_N
 };
 
@@ -51,6 +52,7 @@ enum trace_record_type {
 	TRACE_RECORD_CAT,	 /* index: formats, of the path */
 	TRACE_RECORD_EXIT,	 /* {u64 status} follows */
 	TRACE_RECORD_ERROR,	 /* index: errors. {s64 result} of the helper follows */
+	TRACE_RECORD_SYSTEM,	 /* index: formats, of the command. The arguments follow */
 };
 
 struct trace_record {
@@ -101,6 +103,7 @@ enum trace_context {
 	TRACE_CONTEXT_RAW,	  /* rawtracepoint: struct bpf_raw_tracepoint_args */
 	TRACE_CONTEXT_BTF,	  /* fentry, fexit, tracepoint by BTF: u64 ctx[] */
 	TRACE_CONTEXT_PERF,	  /* profile, hardware, software, watchpoint: bpf_perf_event_data */
+	TRACE_CONTEXT_ITER,	  /* iter:NAME: struct bpf_iter__NAME */
 };
 
 /*
@@ -183,6 +186,8 @@ struct trace_target {
 	u16 machine;		  /* EM_X86_64 or EM_AARCH64 */
 	bool is_in_pid_namespace; /* the caller's PID namespace is not the initial one */
 	bool has_small_keys;	  /* keys of maps have at most 512 bytes: before Linux 5.16 or so */
+	bool is_unsafe;		  /* the script may change what it looks at: system(), signal() */
+	bool tells_errors;	  /* a read of memory that fails is told: TRACE_RECORD_ERROR */
 	u64 code_page;
 	/* Points that a glob stands for; the ones that cannot be probed are left out. */
 	int (*expand)(void *arg, const struct trace_point *p, struct arena *a,

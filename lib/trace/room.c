@@ -15,6 +15,7 @@ u32 trace_type_room(const struct trace_type *t)
 
 	switch (t->kind) {
 	case TRACE_STRING:
+	case TRACE_VALUES:
 		return round_up(t->bytes);
 	case TRACE_BUFFER:
 		return 8 + round_up(t->bytes);
@@ -36,11 +37,18 @@ u32 trace_type_room(const struct trace_type *t)
 		return 24;
 	case TRACE_HIST:
 		return 8 * trace_hist_buckets(t->n);
+	case TRACE_SERIES:
+		return 8 * TRACE_SERIES_WORDS * t->n;
 	case TRACE_LHIST:
 		return 8 * (u32)((t->high - t->low) / t->step + 2);
 	default:
 		return 8;
 	}
+}
+
+bool trace_type_is_table(const struct trace_type *t)
+{
+	return t->kind == TRACE_HIST || t->kind == TRACE_LHIST || t->kind == TRACE_SERIES;
 }
 
 /* ---- histograms ---- */

@@ -56,6 +56,8 @@ int trace_compile(struct trace_script *s, const struct trace_target *t, struct d
 void trace_program_destroy(struct trace_program *p);
 /* The bytes of a value in a key, a map or a record: a multiple of 8. */
 u32 trace_type_room(const struct trace_type *t);
+/* Histograms and series, which are lines of their own. */
+bool trace_type_is_table(const struct trace_type *t);
 /*
  * Histograms of hist(value, bits): bucket 0 has negative values, bucket 1 zero, and from there on
  * each power of two has 2^bits buckets; small values have a bucket each. trace_hist_low() is the
@@ -101,6 +103,7 @@ struct trace_names {
 	/* The process by which processes of one owner are equal. */
 	u32 (*owner_id)(void *arg, enum trace_owner o, u32 pid, const char *comm);
 	bool (*enumerator)(void *arg, u32 btf, u64 value, struct str *out);
+	bool (*system_call)(void *arg, u64 number, struct str *out);
 };
 
 struct trace_printer {
@@ -111,12 +114,13 @@ struct trace_printer {
 	u64 boot_ns; /* when the machine was booted, since the epoch */
 };
 
-/* What a record asks of whoever has the maps. */
+/* What a record asks of whoever has the maps, or may run commands. */
 struct trace_request {
-	enum trace_record_type type; /* PRINT of a map, CLEAR, ZERO, EXIT; 0: nothing */
+	enum trace_record_type type; /* PRINT of a map, CLEAR, ZERO, EXIT, SYSTEM; 0: nothing */
 	u32 map;
 	const struct trace_print *print; /* PRINT */
 	u32 status;			 /* EXIT */
+	struct str command;		 /* SYSTEM; the caller deinits it */
 };
 
 /* Entries of a map, in any order. */
@@ -150,6 +154,8 @@ void trace_value_text(const struct trace_printer *p, const struct trace_type *t,
  */
 int trace_map_words(const struct trace_printer *p, u32 map, const struct trace_entries *e, u64 *ret,
 		    u32 n);
+/* What a command of system() printed. */
+void trace_print_system(const struct trace_printer *p, const char *output, struct str *out);
 void trace_print_attached(const struct trace_printer *p, u32 probes, struct str *out);
 /* Probes, of which one is named, were detached, because they cost more than the budget. */
 void trace_print_detached(const struct trace_printer *p, const char *probe, u32 n, double percent,

@@ -415,12 +415,26 @@ static int define_enum(struct trace_types *t, const struct trace_struct *s)
 	return r < 0 ? r : 0;
 }
 
+/* The earlier definition of a type by the script; NULL: there is none. */
+static const struct trace_struct *defined_before(const struct trace_script *s,
+						 const struct trace_struct *x)
+{
+	for (const struct trace_struct *old = s->structs.data; *x->name && old < x; old++)
+		if (str_same(old->name, x->name))
+			return old;
+	return NULL;
+}
+
 int trace_types_define(struct trace_types *t, const struct trace_script *s, struct diag *d)
 {
 	vec_foreach (&s->structs, x) {
+		const struct trace_struct *before = defined_before(s, x);
 		const char *name = strchr(x->name, ' ');
 		int r;
 
+		if (before)
+			return diag_set(d, -EINVAL, "%u:%u: %s is defined twice, first in line %u",
+					x->at.line, x->at.column, x->name, before->at.line);
 		name = name ? name + 1 : x->name;
 		if (x->is_enum) {
 			if (define_enum(t, x) < 0)

@@ -60,6 +60,8 @@ bool trace_type_is_scalar(const struct trace_type *t);
 bool trace_type_is_aggregation(const struct trace_type *t);
 bool trace_type_is_memory(const struct trace_type *t); /* RECORD, ARRAY */
 bool trace_type_same(const struct trace_type *a, const struct trace_type *b);
+/* Of tuples with equally many fields: the fields have the same names, or none. */
+bool trace_names_same(const struct trace_type *a, const struct trace_type *b);
 /* "a string", "struct sock *": for messages, borrowed until the next call. */
 const char *trace_type_text(const struct trace_types *t, const struct trace_type *type);
 /* As printf() has it: an enum can be shown by its name. */

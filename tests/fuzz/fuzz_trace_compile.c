@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A script of the tracing language, compiled for a machine of tables; its first byte says which
- * features the kernel has. What is refused must say why. Of the instructions that are made, those
- * things are checked that the verifier refuses in any script: registers, jumps out of the code,
- * writes to the frame pointer, maps that do not exist, and an end that runs out of it.
+ * features the kernel has, and its length whether it may be unsafe. What is refused must say why.
+ * Of the instructions that are made, those things are checked that the verifier refuses in any
+ * script: registers, jumps out of the code, writes to the frame pointer, maps that do not exist,
+ * and an end that runs out of it.
  */
 #include <stdint.h>
 
@@ -101,6 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!size || trace_parse("", (const char *)data + 1, size - 1, NULL, NULL, &s) < 0)
 		return 0;
 	target = fixture_target(btf, data[0]);
+	target.is_unsafe = target.tells_errors = size & 1;
 	if (trace_compile(s, &target, &d, &p) < 0) {
 		check(d.text[0] && !p);
 		return 0;

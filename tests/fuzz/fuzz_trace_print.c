@@ -12,7 +12,9 @@
 #define MAX_ARGUMENTS 8
 
 static const struct trace_type pair_field = {.kind = TRACE_INT, .bytes = 8};
+static const struct trace_type half = {.kind = TRACE_INT, .bytes = 2, .is_signed = true};
 static const struct trace_type *const pair[] = {&pair_field, &pair_field};
+static const char *const names[] = {"first", "second"};
 static const struct trace_type kinds[] = {
 	{.kind = TRACE_INT, .bytes = 4, .is_signed = true},
 	{.kind = TRACE_INT, .bytes = 8},
@@ -21,6 +23,10 @@ static const struct trace_type kinds[] = {
 	{.kind = TRACE_BOOL},
 	{.kind = TRACE_POINTER},
 	{.kind = TRACE_TUPLE, .n = 2, .fields = (const struct trace_type **)pair},
+	{.kind = TRACE_TUPLE,
+	 .n = 2,
+	 .fields = (const struct trace_type **)pair,
+	 .names = (const char **)names},
 	{.kind = TRACE_USTACK},
 	{.kind = TRACE_KSYM},
 	{.kind = TRACE_INET},
@@ -29,6 +35,9 @@ static const struct trace_type kinds[] = {
 	{.kind = TRACE_TIME},
 	{.kind = TRACE_CGROUP},
 	{.kind = TRACE_ERROR},
+	{.kind = TRACE_SIGNAL},
+	{.kind = TRACE_SYSCALL},
+	{.kind = TRACE_VALUES, .n = 4, .bytes = 8, .of = &half},
 	{.kind = TRACE_ENUM_NAME, .bytes = 4},
 };
 
@@ -46,6 +55,7 @@ static void print(const struct trace_printer *p, u16 type, const u8 *bytes, size
 	if (n)
 		memcpy(record + sizeof(head), bytes, n);
 	(void)trace_print_record(p, record, sizeof(head) + n, &out, &err, &request);
+	str_deinit(&request.command);
 }
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t n);
@@ -82,6 +92,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t n)
 				break;
 		}
 		print(&printer, TRACE_RECORD_PRINTF, data, n);
+		print(&printer, TRACE_RECORD_SYSTEM, data, n);
 		prints[0].type = kinds[first];
 		print(&printer, TRACE_RECORD_PRINT, data, n);
 		printer.json = !printer.json;

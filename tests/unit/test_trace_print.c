@@ -144,6 +144,12 @@ Test(trace_print, names)
 		"@x: \n");
 	cr_assert_str_eq(scalar(&f, &(struct trace_type){.kind = TRACE_ERROR}, &(u64){7}, NULL),
 			 "@x: Argument list too long\n");
+	cr_assert_str_eq(scalar(&f, &(struct trace_type){.kind = TRACE_SIGNAL}, &(u64){11}, NULL),
+			 "@x: SIGSEGV\n");
+	cr_assert_str_eq(scalar(&f, &(struct trace_type){.kind = TRACE_SIGNAL}, &(s64){-1}, NULL),
+			 "@x: -1\n");
+	cr_assert_str_eq(scalar(&f, &(struct trace_type){.kind = TRACE_SYSCALL}, &(u64){7}, NULL),
+			 "@x: 7\n");
 	cr_assert_str_eq(scalar(&f, &(struct trace_type){.kind = TRACE_PROBE}, &(u64){0}, NULL),
 			 "@x: kprobe:vfs_read\n");
 	/* Damage prints nothing. */
@@ -273,6 +279,37 @@ static const char *hist_of(struct fixture *f, const struct trace_type *t, const 
 		buckets[at]++;
 	}
 	return scalar(f, t, buckets, NULL);
+}
+
+Test(trace_print, records_have_names)
+{
+	static const char *names[] = {"color", "size"};
+	const struct trace_type *fields[] = {&type_string, &type_int};
+	struct trace_type t = {.kind = TRACE_TUPLE, .n = 2, .fields = fields, .names = names};
+	_cleanup_fixture_ struct fixture f;
+	struct {
+		char color[16];
+		s64 size;
+	} value = {"green", 2};
+
+	fixture_init(&f);
+	cr_assert_str_eq(scalar(&f, &t, &value, NULL), "@x: { .color = green, .size = 2 }\n");
+	f.printer.json = true;
+	cr_assert_str_eq(scalar(&f, &t, &value, NULL),
+			 "{\"type\":\"map\",\"data\":{\"@x\":{\"color\":\"green\",\"size\":2}}}\n");
+}
+
+Test(trace_print, arrays_that_are_values)
+{
+	struct trace_type of = {.kind = TRACE_INT, .bytes = 2, .is_signed = true};
+	struct trace_type t = {.kind = TRACE_VALUES, .n = 3, .bytes = 6, .of = &of};
+	_cleanup_fixture_ struct fixture f;
+
+	fixture_init(&f);
+	cr_assert_str_eq(scalar(&f, &t, (s16[4]){1, -2, 300, 9}, NULL), "@x: [1,-2,300]\n");
+	f.printer.json = true;
+	cr_assert_str_eq(scalar(&f, &t, (s16[4]){1, -2, 300, 9}, NULL),
+			 "{\"type\":\"map\",\"data\":{\"@x\":[1,-2,300]}}\n");
 }
 
 Test(trace_print, powers_of_two)
@@ -419,7 +456,7 @@ Test(trace_print, json)
 		str_get(&f.out),
 		"{\"type\":\"attached_probes\",\"count\":3,\"data\":{\"probes\":3}}\n"
 		"{\"type\":\"lost_events\",\"count\":2,\"data\":{\"events\":2,\"output\":0,"
-		"\"map_full\":2,\"nested\":0,\"stacks\":0}}\n");
+		"\"map_full\":2,\"nested\":0,\"stacks\":0,\"missed\":0}}\n");
 }
 
 /* ---- printf ---- */
@@ -634,6 +671,15 @@ Test(trace_print, records)
 	cr_assert_str_eq(str_get(&f.err), "1:5: probe_read_user: Bad address\n");
 	cr_assert_eq(record(&f, TRACE_RECORD_TIME, 0, NULL, 0, &r), 0);
 	cr_assert_eq(f.out.n, 8u);
+	f.formats[0] = (struct trace_format){.text = {"ls %d", 5},
+					     .arguments = (struct trace_type[]){type_int},
+					     .offsets = (u32[]){0},
+					     .n = 1,
+					     .bytes = 8};
+	cr_assert_eq(record(&f, TRACE_RECORD_SYSTEM, 0, &(s64){7}, 8, &r), 0);
+	cr_assert_str_eq(str_get(&r.command), "ls 7");
+	cr_assert_str_eq(str_get(&f.out), "");
+	str_deinit(&r.command);
 	f.printer.json = true;
 	cr_assert_eq(record(&f, TRACE_RECORD_JOIN, 1, &join, sizeof(join), &r), 0);
 	cr_assert_str_eq(str_get(&f.out), "{\"type\":\"join\",\"data\":\"/bin/ls, -l\"}\n");
@@ -659,6 +705,7 @@ Test(trace_print, damaged_records_are_refused)
 	cr_assert_eq(record(&f, TRACE_RECORD_JOIN, 1, &many, 8, &r), -EBADMSG);
 	cr_assert_eq(record(&f, TRACE_RECORD_JOIN, 1, &n, 4, &r), -EBADMSG);
 	cr_assert_eq(record(&f, TRACE_RECORD_ERROR, 0, &n, 4, &r), -EBADMSG);
+	cr_assert_eq(record(&f, TRACE_RECORD_SYSTEM, 1, &n, 8, &r), -EBADMSG);
 	cr_assert_eq(record(&f, 99, 0, &n, 8, &r), -EBADMSG);
 	cr_assert_eq(trace_print_record(&f.printer, &n, 8, &f.out, &f.err, &r), -EBADMSG);
 	cr_assert_str_eq(str_get(&f.out), "");
