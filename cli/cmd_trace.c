@@ -77,7 +77,9 @@ static const struct option trace_options[] = {
 	OPTION_TIME("slower-than", 0, A, slower_s, 1e-9, 86400,
 		    "tell calls that take at least this long, as 10ms: of a FUNCTION, which\n"
 		    "tells some of all without it, and of --syscalls"),
-	OPTION_FLAG("stacks", 0, A, stacks, "of a FUNCTION: show the stacks of slow calls"),
+	OPTION_FLAG("stacks", 0, A, stacks,
+		    "of a FUNCTION: show the stacks of slow calls; with --syscalls: count them by\n"
+		    "stack, as a flame graph with -o FILE.svg"),
 	OPTION_STRING("binary", 0, "PATH", A, binary,
 		      "where FUNCTION is: a program, a library, or kernel"),
 	OPTION_FLAG("show-script", 0, A, show_script, "print the script that measures FUNCTION"),
@@ -291,9 +293,21 @@ static int write_profile(struct trace *t)
 	if (tracing_profile(t->tracing, &p, &d) < 0 ||
 	    profile_write_file(p, t->args.output, t->profile, &o, &d) < 0)
 		return cli_error(1, "%s", d.text);
-	if (!t->args.quiet)
+	if (!t->args.quiet && strcmp(t->args.output, "-") != 0)
 		fprintf(stderr, "Wrote %s\n", t->args.output);
 	return 0;
+}
+
+/* What the script of --syscalls --stacks leaves out. */
+static void tell_compat(struct trace *t)
+{
+	u64 n = 0;
+
+	if (!t->syscalls.on ||
+	    tracer_session_read(tracing_session(t->tracing), TRACE_SYSCALLS_COMPAT, &n, 1) < 0)
+		return;
+	if (n && !t->args.no_warnings)
+		fprintf(stderr, "culprit: %llu calls of 32-bit programs are left out\n", n);
 }
 
 static int trace_script(struct trace *t)
@@ -330,8 +344,44 @@ static int trace_script(struct trace *t)
 	if (r == 0 && t->profile)
 		r = write_profile(t);
 	tell_losses(t);
+	tell_compat(t);
 	tracing_destroy(t->tracing);
 	return r;
+}
+
+static struct trace_syscalls_target syscalls_target(const struct trace *t, u32 pid, char **command)
+{
+	return (struct trace_syscalls_target){
+		.pid = pid,
+		.command = command,
+		.json = is_json(t),
+		.slower_s = t->args.slower_s,
+		.seconds = t->args.seconds,
+		.quiet = t->args.no_warnings,
+		.verbose = t->args.verbose,
+		.out = t->out,
+	};
+}
+
+/* --syscalls --stacks, of the command (or NULL), of -p, or of the machine. */
+static int trace_system_calls_by_stack(struct trace *t, char **command)
+{
+	struct trace_syscalls_target target = syscalls_target(
+		t, t->command ? command_pid(t->command) : (u32)t->args.pid, command);
+	struct diag d = {};
+
+	if (trace_syscalls_script(&t->syscalls, &target, &t->script, &d) < 0)
+		return cli_error(1, "%s", d.text[0] ? d.text : strerror(ENOMEM));
+	if (t->args.show_script) {
+		fputs(str_get(&t->script), t->out);
+		return 0;
+	}
+	t->file = "system calls";
+	if (!t->profile) {
+		t->profile = profile_format_by_name("folded");
+		t->args.output = "-";
+	}
+	return trace_script(t);
 }
 
 /* ---- a function ---- */
@@ -399,23 +449,30 @@ static int open_process(struct trace *t)
 	return 0;
 }
 
+static int run_command(struct trace *t, char **argv)
+{
+	struct diag d = {};
+	int e;
+
+	if (command_create(argv, getenv("PATH"), &d, &t->command) < 0)
+		return cli_error(1, "%s", d.text);
+	signals_catch_end();
+	e = t->function	     ? measure_function(t, argv[0])
+	    : t->syscalls.on ? trace_system_calls_by_stack(t, argv)
+			     : trace_script(t);
+	(void)command_end(t->command, true);
+	return e;
+}
+
 static int trace_command(struct trace *t)
 {
 	_cleanup_free_ char *text = strdup(t->args.command);
 	char *argv[256];
-	struct diag d = {};
-	int e, status;
 
 	if (!text || split_command(text, argv, ARRAY_SIZE(argv)) < 0)
 		return cli_error(2, "'%s' is not a command: a quote is open, or it is empty",
 				 t->args.command);
-	if (command_create(argv, getenv("PATH"), &d, &t->command) < 0)
-		return cli_error(1, "%s", d.text);
-	signals_catch_end();
-	e = t->function ? measure_function(t, argv[0]) : trace_script(t);
-	status = command_end(t->command, true);
-	(void)status;
-	return e;
+	return run_command(t, argv);
 }
 
 static int check_arguments(struct trace *t)
@@ -469,24 +526,18 @@ static int trace_system_calls(struct trace *t, char **argv)
 {
 	_cleanup_free_ char *text = t->args.command ? strdup(t->args.command) : NULL;
 	char *words[256];
-	struct trace_syscalls_target target = {
-		.pid = (u32)t->args.pid,
-		.command = argv[0] ? argv : NULL,
-		.json = is_json(t),
-		.slower_s = t->args.slower_s,
-		.seconds = t->args.seconds,
-		.quiet = t->args.no_warnings,
-		.verbose = t->args.verbose,
-		.out = t->out,
-	};
+	int e;
+	struct trace_syscalls_target target =
+		syscalls_target(t, (u32)t->args.pid, argv[0] ? argv : NULL);
 
 	if (t->args.program)
 		return cli_error(2, "--syscalls and -e exclude each other");
-	if (t->profile)
-		return cli_error(2,
-				 "--syscalls makes no flame graph; this does: culprit trace -o %s "
-				 "-e 'tracepoint:raw_syscalls:sys_enter { @[ustack] = count(); }'",
-				 t->args.output);
+	if (t->profile && !t->args.stacks)
+		return cli_error(2, "--syscalls makes a flame graph with --stacks only");
+	if (t->args.stacks && (t->syscalls.summary || t->syscalls.by))
+		return cli_error(2, "--stacks and --summary exclude each other");
+	if (t->args.stacks && is_json(t))
+		return cli_error(2, "--stacks writes a profile: -o FILE.folded, .svg, .pb.gz");
 	if (t->args.command && argv[0])
 		return cli_error(2, "-c and a command exclude each other");
 	if (text && split_command(text, words, ARRAY_SIZE(words)) < 0)
@@ -494,6 +545,15 @@ static int trace_system_calls(struct trace *t, char **argv)
 				 t->args.command);
 	if (text)
 		target.command = words;
+	if (t->args.stacks) {
+		if (target.command && target.pid)
+			return cli_error(2, "-p and a command exclude each other");
+		if (target.command)
+			return run_command(t, target.command);
+		e = t->args.pid ? open_process(t) : 0;
+		signals_catch_end();
+		return e ? e : trace_system_calls_by_stack(t, NULL);
+	}
 	return trace_syscalls(&t->syscalls, &target);
 }
 

@@ -22,5 +22,14 @@ struct trace_syscalls_target {
 	bool json, quiet, verbose;
 	FILE *out; /* borrowed */
 };
+/*
+ * Appends the script that counts calls by name and stack, of `pid`, which runs `command` later if
+ * that is set. TRACE_SYSCALLS_COMPAT is a map of how many calls it left out, of 32-bit programs.
+ */
+#define TRACE_SYSCALLS_COMPAT "compat"
+struct diag;
+struct str;
+int trace_syscalls_script(const struct trace_syscalls_arguments *a,
+			  const struct trace_syscalls_target *t, struct str *out, struct diag *d);
 /* Returns the exit status: that of the command, if there is one. */
 int trace_syscalls(const struct trace_syscalls_arguments *a, const struct trace_syscalls_target *t);

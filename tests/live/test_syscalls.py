@@ -284,7 +284,7 @@ def test_the_whole_machine(culprit, calls):
     (["--only", "opnat"], "no system call 'opnat'; there are open"),
     (["--only", "%files"], "no group of system calls '%files'"),
     (["--slower-than", "1x", "ls"], "not '1x'"),
-    (["-o", "/tmp/x.svg", "ls"], "--syscalls makes no flame graph"),
+    (["-o", "/tmp/x.svg", "ls"], "--syscalls makes a flame graph with --stacks only"),
     (["--by", "thread", "ls"], "--by takes 'process', not 'thread'"),
     (["-p", "4194303"], "no process has the id 4194303"),
     (["/nonexistent/program"], "/nonexistent/program"),
@@ -306,3 +306,87 @@ def test_losses_are_told(culprit, calls):
     got = len(re.findall(r"\] getppid\(", out))
     # The one line of the end may be among those lost.
     assert got + (int(told.group(1)) if told else 0) in (n, n + 1, n + 2)
+
+
+# ---- by stack ----
+
+@pytest.fixture
+def stacks(culprit):
+    """stacks(ARG...) returns {(call, stack): times}, and what it says on standard error."""
+
+    def run(*args, status=0):
+        done = subprocess.run([culprit, "trace", "--syscalls", "--stacks", *map(str, args)], capture_output=True, text=True, timeout=60)
+        assert done.returncode == status, done.stderr
+        found = Counter()
+        for line in done.stdout.splitlines():
+            stack, n = line.rsplit(" ", 1)
+            found[tuple(stack.split(";"))] += int(n)
+        return found, done.stderr
+
+    return run
+
+
+def by_call(found):
+    n = Counter()
+    for stack, times in found.items():
+        n[stack[0]] += times
+    return n
+
+
+def test_stacks_have_all_calls(stacks, calls):
+    got = by_call(stacks("--", calls, "plain", N)[0])
+    assert got["getppid"] == N and got["openat"] >= N and got["exit_group"] == 1, got
+
+
+def test_stacks_of_threads_and_children(stacks, calls):
+    assert by_call(stacks("--only", "getppid", "-c", f"{calls} threads {N}")[0]) == {"getppid": 10 * N}
+
+
+def test_stacks_of_calls_that_fail(stacks, calls):
+    got = by_call(stacks("--errors", "--only", "getppid,openat", "--", calls, "plain", N)[0])
+    assert got == {"openat": N}, got
+
+
+def test_stacks_of_slow_calls_have_the_code_that_makes_them(stacks, calls):
+    found, _ = stacks("--slower-than", "15ms", "--only", "nanosleep,clock_nanosleep,getppid", "--", calls, "naps", 20, 20)
+    assert sum(found.values()) == 20 and by_call(found)["getppid"] == 0, found
+    assert sum(n for stack, n in found.items() if "main" in stack and "nap" in stack) >= 18, found
+
+
+def test_stacks_of_a_process(culprit, calls):
+    """All threads of -p, and what it starts, but no other process."""
+    code = ("import os, subprocess, sys, threading, time\nsys.stdin.readline()\n"
+            "def make():\n  for i in range(%d): os.getppid()\n" % N +
+            "threads = [threading.Thread(target=make) for i in range(4)]\n[t.start() for t in threads]\n"
+            "[t.join() for t in threads]\nsubprocess.run([%r, 'plain', '%d'])\nsys.stdin.readline()\n" % (calls, N))
+    other = subprocess.Popen(["/usr/bin/python3", "-c", "import os\nwhile True: os.getppid()"])
+    p = subprocess.Popen(["/usr/bin/python3", "-c", code], stdin=subprocess.PIPE, text=True)
+    try:
+        t = subprocess.Popen([culprit, "trace", "--syscalls", "--stacks", "--only", "getppid", "-p", str(p.pid)],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert "Attached" in t.stderr.readline()
+        p.communicate("\n")
+        out, err = t.communicate(timeout=60)
+        assert sum(int(line.rsplit(" ", 1)[1]) for line in out.splitlines()) == 5 * N, out + err
+    finally:
+        other.kill()
+        other.wait()
+        p.wait()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the program makes 32-bit calls on x86-64 only")
+def test_stacks_leave_out_32_bit_calls_and_say_so(stacks, calls):
+    found, err = stacks("--only", "getppid,open,write", "--", calls, "old", N)
+    assert not found and re.search(rf"\b{N} calls of 32-bit programs are left out", err), err
+
+
+def test_stacks_as_flame_graph(stacks, calls, tmp_path):
+    found, _ = stacks("-o", tmp_path / "x.svg", "--", calls, "plain", N)
+    assert not found and "getppid" in (tmp_path / "x.svg").read_text()
+
+
+@pytest.mark.parametrize("args, error", [(["--summary"], "exclude each other"), (["-f", "json"], "writes a profile"),
+                                         (["-p", "1", "true"], "exclude each other"), (["--only", "no_such"], "no_such")])
+def test_wrong_usage_of_stacks(culprit, args, error):
+    done = subprocess.run([culprit, "trace", "--syscalls", "--stacks", *args], capture_output=True, text=True, timeout=60)
+    assert done.returncode in (1, 2) and error in done.stderr, done.stderr
