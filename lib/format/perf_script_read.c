@@ -358,6 +358,11 @@ static bool parse_address(struct text w, u64 *ret)
 	return true;
 }
 
+static bool is_perf_map(struct text file)
+{
+	return ends_with(file, ".map") && memmem(file.s, file.n, "/perf-", 6);
+}
+
 /* Id + 1 of the frame, 0 when it is none: pseudo-symbols in parentheses. */
 static int make_frame(struct perf_reader *f, u64 address, struct text sym, struct text file,
 		      u64 *ret)
@@ -378,7 +383,7 @@ static int make_frame(struct perf_reader *f, u64 address, struct text sym, struc
 		frame.flags = PROFILE_FRAME_INLINED;
 	else if (is_kernel(file, address))
 		frame.kind = FRAME_KERNEL;
-	else if (ends_with(file, ".map") && memmem(file.s, file.n, "/perf-", 6))
+	else if (is_perf_map(file))
 		frame.kind = FRAME_JIT;
 	if (inlined && address >= KERNEL_START)
 		frame.kind = FRAME_KERNEL;
@@ -446,6 +451,32 @@ static int cut_stack(struct perf_reader *f)
 	return r < 0 ? r : vec_push(&f->ids, id);
 }
 
+/* "A->B->C" of a perf map: C is inlined into B, and B into A. Leaf first. */
+static int add_inlined(struct perf_reader *f, u64 address, struct text chain, struct text file)
+{
+	const struct text inlined = {"inlined", strlen("inlined")};
+	int r = 0;
+
+	while (r == 0) {
+		const char *arrow = NULL;
+		struct text name = chain;
+		u64 made = 0;
+
+		for (size_t i = 1; i < chain.n && !arrow; i++)
+			if (!memcmp(chain.s + chain.n - i - 1, "->", 2))
+				arrow = chain.s + chain.n - i - 1;
+		if (arrow)
+			name = from(chain, (size_t)(arrow + 2 - chain.s));
+		r = make_frame(f, address, name, arrow ? inlined : file, &made);
+		if (r == 0 && made)
+			r = vec_push(&f->ids, (u32)made - 1);
+		if (!arrow)
+			break;
+		chain.n = (size_t)(arrow - chain.s);
+	}
+	return r;
+}
+
 static int add_frame(struct perf_reader *f, struct text line)
 {
 	struct text rest = trim(line), sym, file;
@@ -463,6 +494,8 @@ static int add_frame(struct perf_reader *f, struct text line)
 		return *known ? vec_push(&f->ids, (u32)*known - 1) : 0;
 	if (!parse_frame(rest, &address, &sym, &file))
 		return is_remark(rest) ? 0 : cut_stack(f);
+	if (is_perf_map(file) && memmem(sym.s, sym.n, "->", 2))
+		return add_inlined(f, address, symbol_name(sym), file);
 	r = make_frame(f, address, sym, file, &made);
 	if (r == 0)
 		r = map_put(&f->frames, key, made);
@@ -574,6 +607,15 @@ static int start_sample(struct perf_reader *f, const struct header *h)
 		       : 0;
 }
 
+/* Some tools take the blanks before frames away. */
+static bool is_bare_frame(struct text line)
+{
+	struct text sym, file;
+	u64 address;
+
+	return parse_frame(trim(line), &address, &sym, &file) && file.n;
+}
+
 static int read_line(struct perf_reader *f, struct text line)
 {
 	struct header h;
@@ -593,6 +635,8 @@ static int read_line(struct perf_reader *f, struct text line)
 	} else if (isspace((u8)line.s[0]) && f->lost) {
 		return 0; /* a frame of a sample that is lost */
 	} else if (!parse_header(line, &h)) {
+		if (f->open && is_bare_frame(line))
+			return add_frame(f, line);
 		damage(f, "is no sample: comm pid [cpu] time: event:");
 		f->lost = true;
 		return finish_sample(f);

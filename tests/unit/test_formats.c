@@ -464,6 +464,19 @@ Test(perf_script, the_rest_is_read)
 	assert_folded(p, NULL, "a;[truncated: a damaged line of perf script];f 1\na;main;f 3\n");
 }
 
+/* FlameGraph's test/perf-java-stacks-02.txt, and the names of perf-map-agent with unfoldall. */
+Test(perf_script, frames_may_be_bare_and_java_names_chains)
+{
+	struct profile_write_options annotate = {.annotate = true};
+	_cleanup_profile_ struct profile *p =
+		read_text(perf_script_read,
+			  "java 5 cycles:\nffffffff81000000 x86_pmu_enable ([kernel.kallsyms])\n"
+			  "7f01 La/B;::f->La/C;::g->La/D;::h (/tmp/perf-5.map)\n\n");
+
+	assert_folded(p, &annotate,
+		      "java;La/B:::f_[j];La/C:::g_[i];La/D:::h_[i];x86_pmu_enable_[k] 1\n");
+}
+
 Test(perf_script, is_told_from_folded)
 {
 	const char *text = "a 5 [0] 1.5: 1 cycles:\n\t12 f (x)\n";
