@@ -88,6 +88,9 @@ check-ui: all ## the page in Chromium (package chromium)
 check-ui-quick: all ## the same without slow tests
 	CULPRIT=$(abspath $(BUILD))/cli/culprit node tests/ui/run.mjs --quick
 
+check-peers: all ## sample files of other profilers, read by culprit and by their own readers; fetches them
+	tests/peers/check $(BUILD)/cli/culprit
+
 readme-picture: all ## takes doc/ui.webp again, on this machine (package chromium; needs root and BPF)
 	CULPRIT=$(abspath $(BUILD))/cli/culprit node tests/ui/picture.mjs
 
@@ -113,4 +116,4 @@ clean:
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
-.PHONY: all bench check check-root check-root-quick check-runtimes check-runtimes-each $(RUNTIMES:%=check-runtimes-%) check-runtimes-quick check-server check-server-quick check-ui check-ui-quick check-vm check-vm-quick fuzz lint lint-quick format install readme-picture soak clean help
+.PHONY: all bench check check-peers check-root check-root-quick check-runtimes check-runtimes-each $(RUNTIMES:%=check-runtimes-%) check-runtimes-quick check-server check-server-quick check-ui check-ui-quick check-vm check-vm-quick fuzz lint lint-quick format install readme-picture soak clean help
