@@ -8,6 +8,7 @@
 
 #include "base/str.h"
 #include "cli/cli.h"
+#include "cli/naming.h"
 
 #define A struct view_arguments
 const struct option view_look_options[] = {
@@ -96,6 +97,8 @@ int view_read(const char *command, char *const *paths, int n, const char *format
 			return cli_error(-1, "%s: %s", command, d.text);
 		if (d.text[0]) /* what the reader left out */
 			fprintf(stderr, "culprit: %s: %s\n", command, d.text);
+		if (naming_apply(p, command) < 0)
+			return cli_error(-1, "%s: out of memory", command);
 		if (type && pick_type(p, command, paths[i], type) < 0)
 			return -1;
 		if (!all)

@@ -23,6 +23,14 @@ bool zstd_is(const u8 *data, size_t n);
  */
 int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag);
 
+/* A stream that arrives in parts, and may have no end: what `perf record -z` writes. */
+struct zstd_stream;
+int zstd_stream_create(struct zstd_stream **ret);
+void zstd_stream_destroy(struct zstd_stream *s);
+/* Appends what the next part yields. Errors as of zstd_inflate(), but no part is cut off. */
+int zstd_stream_inflate(struct zstd_stream *s, const u8 *data, size_t n, u64 limit, struct str *out,
+			struct diag *reterr_diag);
+
 /*
  * Inflate a whole stream (zlib's framing, or zstd frames) into `out`. -EINVAL: it is damaged, or it
  * does not have exactly out_n bytes. zstd does not say where: the diag has the stream's offset.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdlib.h>
 #include <zstd.h>
 
 #include "base/cleanup.h"
@@ -19,16 +20,25 @@ static void cleanup_dctx(ZSTD_DCtx **d)
 	ZSTD_freeDCtx(*d);
 }
 
-int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag)
+static ZSTD_DCtx *create_context(void)
 {
-	_cleanup_(dctx) ZSTD_DCtx *d = ZSTD_createDCtx();
+	ZSTD_DCtx *d = ZSTD_createDCtx();
+
+	if (d && !ZSTD_isError(ZSTD_DCtx_setParameter(d, ZSTD_d_windowLogMax, WINDOW_LOG_MAX)))
+		return d;
+	ZSTD_freeDCtx(d);
+	return NULL;
+}
+
+/* *ret_done: the input ends where a frame does. */
+static int inflate(ZSTD_DCtx *d, const u8 *data, size_t n, u64 limit, struct str *out,
+		   bool *ret_done, struct diag *reterr_diag)
+{
 	ZSTD_inBuffer in = {data, n, 0};
 	char chunk[64 << 10];
 	size_t left;
 	int r;
 
-	if (!d || ZSTD_isError(ZSTD_DCtx_setParameter(d, ZSTD_d_windowLogMax, WINDOW_LOG_MAX)))
-		return diag_set(reterr_diag, -ENOMEM, "out of memory");
 	for (;;) {
 		ZSTD_outBuffer part = {chunk, sizeof(chunk), 0};
 
@@ -44,11 +54,59 @@ int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct di
 					limit >> 20);
 		if (part.pos && str_append(out, chunk, part.pos) < 0)
 			return diag_set(reterr_diag, -ENOMEM, "out of memory");
-		if (in.pos == in.size && left == 0)
+		*ret_done = in.pos == in.size && left == 0;
+		if (*ret_done || (in.pos == in.size && part.pos < part.size))
 			return 0;
-		if (in.pos == in.size && part.pos < part.size)
-			return diag_set_at(reterr_diag, -EBADMSG, n, "the zstd data is cut off");
 	}
+}
+
+int zstd_inflate(const u8 *data, size_t n, u64 limit, struct str *out, struct diag *reterr_diag)
+{
+	_cleanup_(dctx) ZSTD_DCtx *d = create_context();
+	bool done = false;
+	int r;
+
+	if (!d)
+		return diag_set(reterr_diag, -ENOMEM, "out of memory");
+	r = inflate(d, data, n, limit, out, &done, reterr_diag);
+	if (r == 0 && !done)
+		return diag_set_at(reterr_diag, -EBADMSG, n, "the zstd data is cut off");
+	return r;
+}
+
+struct zstd_stream {
+	ZSTD_DCtx *context; /* owned */
+};
+
+int zstd_stream_create(struct zstd_stream **ret)
+{
+	struct zstd_stream *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return -ENOMEM;
+	s->context = create_context();
+	if (!s->context) {
+		free(s);
+		return -ENOMEM;
+	}
+	*ret = s;
+	return 0;
+}
+
+void zstd_stream_destroy(struct zstd_stream *s)
+{
+	if (!s)
+		return;
+	ZSTD_freeDCtx(s->context);
+	free(s);
+}
+
+int zstd_stream_inflate(struct zstd_stream *s, const u8 *data, size_t n, u64 limit, struct str *out,
+			struct diag *reterr_diag)
+{
+	bool done;
+
+	return inflate(s->context, data, n, limit, out, &done, reterr_diag);
 }
 
 int zstd_inflate_exactly(struct buf in, u8 *out, size_t out_n, struct diag *reterr_diag)

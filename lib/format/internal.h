@@ -39,6 +39,27 @@ size_t profile_root_prefix(const char *s, size_t n);
  */
 int profile_add_head_text(struct profile *p, const char *s, size_t n, u32 *ret_thread);
 
+/* Cuts the next line off, without its end ("\n" or "\r\n"); false when there is none. */
+bool profile_next_line(const char **pos, const char *end, const char **ret_s, size_t *ret_n);
+
+/* A frame known by its function's name and place in the source. Texts need no NUL at their end. */
+struct profile_source {
+	const char *name, *file; /* no name: an unknown function */
+	size_t name_n, file_n;
+	u32 start_line, line; /* 0 = not known */
+	u8 kind;
+};
+int profile_add_source_frame(struct profile *p, const struct profile_source *s, u32 *ret_id);
+
+/*
+ * Stacks that share their prefixes may be huge when they are written out, and small files may have
+ * many: the frames of all stacks together that a reader makes of a file of n bytes.
+ */
+static inline u64 profile_max_frames(size_t n)
+{
+	return (1u << 20) + 16 * (u64)n;
+}
+
 /* ---- formats: what the table in format.c points to ---- */
 
 int folded_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
@@ -61,6 +82,14 @@ int firefox_write(const struct profile *p, const struct profile_write_options *o
 		  struct diag *reterr_diag);
 int perf_script_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
 int perf_script_probe(const u8 *data, size_t n);
+int chrome_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
+int chrome_probe(const u8 *data, size_t n);
+int gperftools_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
+int gperftools_probe(const u8 *data, size_t n);
+int austin_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
+int austin_probe(const u8 *data, size_t n);
+int perf_data_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
+int perf_data_probe(const u8 *data, size_t n);
 int jfr_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);
 int jfr_probe(const u8 *data, size_t n);
 int html_read(const u8 *data, size_t n, struct profile **ret, struct diag *reterr_diag);

@@ -166,3 +166,46 @@ int profile_add_head_text(struct profile *p, const char *s, size_t n, u32 *ret_t
 		r = profile_add_resource(p, labels, n_labels, &t.resource);
 	return r < 0 ? r : profile_add_thread(p, &t, ret_thread);
 }
+
+bool profile_next_line(const char **pos, const char *end, const char **ret_s, size_t *ret_n)
+{
+	const char *s = *pos, *nl;
+	size_t n;
+
+	if (s >= end)
+		return false;
+	nl = memchr(s, '\n', (size_t)(end - s));
+	n = (size_t)((nl ? nl : end) - s);
+	*pos = nl ? nl + 1 : end;
+	*ret_s = s;
+	*ret_n = n && s[n - 1] == '\r' ? n - 1 : n;
+	return true;
+}
+
+int profile_add_source_frame(struct profile *p, const struct profile_source *s, u32 *ret_id)
+{
+	struct profile_frame frame = {.mapping = PROFILE_NONE,
+				      .function = PROFILE_NONE,
+				      .line = s->line,
+				      .kind = s->kind};
+	struct profile_function fn = {.start_line = s->start_line};
+	_cleanup_str_ struct str name = {}, shown = {};
+	int r;
+
+	/* Of a name without a visible character nothing would be shown. */
+	str_append(&name, s->name, s->name_n);
+	text_append_clean(&shown, str_get(&name), 0);
+	if (name.failed || shown.failed)
+		return -ENOMEM;
+	if (!shown.n) {
+		frame.kind = FRAME_UNKNOWN;
+		return profile_add_frame(p, &frame, ret_id);
+	}
+	r = profile_add_string(p, s->name, s->name_n, &fn.name);
+	fn.system_name = fn.name;
+	if (r == 0)
+		r = profile_add_string(p, s->file, s->file_n, &fn.file);
+	if (r == 0)
+		r = profile_add_function(p, &fn, &frame.function);
+	return r < 0 ? r : profile_add_frame(p, &frame, ret_id);
+}

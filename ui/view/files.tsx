@@ -84,7 +84,7 @@ export function Files(p: { source: Source; keys: Keys; dropped: File[] }): preac
     {shown === null || typeof shown === "string"
       ? <div class="nothing"><h2>{typeof shown === "string" ? "These profiles cannot be compared" : "Drop a profile here"}</h2>
         {typeof shown === "string" ? <p>{showable(shown)}</p>
-          : <p>pprof, OTLP, JFR, perf script, folded stacks, speedscope: any format that <code>culprit convert</code> reads, compressed or not.
+          : <p>pprof, OTLP, JFR, perf script, folded stacks, speedscope, .cpuprofile: any format that <code>culprit convert</code> reads, compressed or not.
             Open two files to compare them. The server does not store them.</p>}</div>
       : <App file profile={shown} keys={p.keys} />}
   </div>;
