@@ -18,6 +18,7 @@ const TABLES = [
   { file: table("frame_kind.tbl"), macro: "FRAME_KIND", constant: "FRAME_KINDS", type: "FrameKind",
     columns: [null, ["name"], null, ["class", lower], null, ["hue", Number], ["chroma", (n) => Number(n) / 100], ["help"]] },
   { file: table("wait.tbl"), macro: "WAIT", constant: "WAITS", type: "Wait", columns: [["id"], ["name"], ["light"], ["dark"], ["help"]] },
+  { file: table("owner.tbl"), macro: "OWNER", constant: "OWNERS", type: "OwnerRule", columns: [["what"], ["kind"], ["pattern"]] },
 ];
 
 /** For build systems: what the generated file is made of. */

@@ -22,6 +22,7 @@
 #include "profile/table.h"
 #include "server/api/compare.h"
 #include "server/api/overview.h"
+#include "server/api/own.h"
 
 #define SLOW_ENDPOINTS 3 /* that are compared: two queries each */
 #define ERRORS_LOW 0.01
@@ -64,19 +65,6 @@ static int compare_by(struct overview *o, const struct overview_endpoint *e, con
 	return r;
 }
 
-/* Sources of runtimes and libraries. */
-static bool is_foreign(const char *file)
-{
-	static const char *const parts[] = {"/site-packages/", "/dist-packages/", "/node_modules/",
-					    "/pkg/mod/", "/lib/python"};
-
-	for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
-		if (strstr(file, parts[i]))
-			return true;
-	return *file == '.' || *file == '<' || str_starts(file, "/usr/") ||
-	       str_starts(file, "/build/");
-}
-
 static bool is_managed(const struct analyze_row *row)
 {
 	return row->kind < FRAME_KIND_N &&
@@ -87,13 +75,16 @@ static bool is_managed(const struct analyze_row *row)
  * Of the functions with nearly the effect of the first: the innermost of the program itself, whose
  * line is known. Below an interpreter that is one of the program that it runs. Else the first.
  */
-static const struct analyze_row *own_row(const struct analyze_slow *s)
+static const struct analyze_row *own_row(struct own *own, const struct analyze_slow *s)
 {
 	const struct analyze_row *first = &s->rows.data[0], *best = NULL;
 
 	vec_foreach (&s->rows, row) {
 		if (row->effect < 0.9 * first->effect || row->low <= 0 || !row->file ||
-		    !row->line || is_foreign(strtab_get(&s->strings, row->file)))
+		    !row->line ||
+		    !own_is(own, row->kind, strtab_get(&s->strings, row->name),
+			    strtab_get(&s->strings, row->file),
+			    strtab_get(&s->strings, row->object)))
 			continue;
 		if (!best || is_managed(row) > is_managed(best) ||
 		    (is_managed(row) == is_managed(best) && row->depth > best->depth))
@@ -107,9 +98,10 @@ static void put_ms(struct json_writer *w, const char *key, double ns)
 	json_put_fixed(w, key, ns / 1e6, 6);
 }
 
-static void put_cause(struct json_writer *w, const struct api_slow *s, const char *of)
+static void put_cause(struct json_writer *w, struct own *own, const struct api_slow *s,
+		      const char *of)
 {
-	const struct analyze_row *row = own_row(&s->of.out);
+	const struct analyze_row *row = own_row(own, &s->of.out);
 	double ns = ns_of(s->all.type);
 
 	json_open_object(w, NULL);
@@ -133,8 +125,8 @@ static void open_finding(struct json_writer *w, const char *kind, const char *se
 }
 
 /* By CPU time and by waits, the larger effect first. */
-static void put_causes(struct json_writer *w, const struct api_slow *run, double run_ns,
-		       const struct api_slow *wait, double wait_ns)
+static void put_causes(struct json_writer *w, struct own *own, const struct api_slow *run,
+		       double run_ns, const struct api_slow *wait, double wait_ns)
 {
 	const struct analyze_slow *of = run_ns > 0 ? &run->of.out : &wait->of.out;
 
@@ -143,11 +135,11 @@ static void put_causes(struct json_writer *w, const struct api_slow *run, double
 		put_ms(w, "extra_ms", of->slow.mean_ns - of->middle.mean_ns);
 	json_open_array(w, "causes");
 	if (wait_ns > run_ns)
-		put_cause(w, wait, "waiting");
+		put_cause(w, own, wait, "waiting");
 	if (run_ns > 0)
-		put_cause(w, run, "cpu");
+		put_cause(w, own, run, "cpu");
 	if (wait_ns > 0 && wait_ns <= run_ns)
-		put_cause(w, wait, "waiting");
+		put_cause(w, own, wait, "waiting");
 	json_close(w);
 }
 
@@ -155,11 +147,14 @@ static int put_slow(struct overview *o, const struct overview_endpoint *e)
 {
 	struct json_writer *w = &o->c->json;
 	_cleanup_slow_ struct api_slow run = {}, wait = {};
+	_cleanup_own_ struct own *own = NULL;
 	double run_ns = 0, wait_ns = 0;
 	int r = *o->cpu ? compare_by(o, e, o->cpu, &run, &run_ns) : 0;
 
 	if (r == 0 && *o->waits)
 		r = compare_by(o, e, o->waits, &wait, &wait_ns);
+	if (r == 0)
+		r = own_create(&own);
 	if (r < 0)
 		return overview_leave_out(o, r, "why requests are slow");
 	open_finding(w, "slow", e->service);
@@ -168,7 +163,7 @@ static int put_slow(struct overview *o, const struct overview_endpoint *e)
 	put_ms(w, "p50_ms", (double)e->p50_ns);
 	put_ms(w, "p95_ms", (double)e->p95_ns);
 	put_ms(w, "p99_ms", (double)e->p99_ns);
-	put_causes(w, &run, run_ns, &wait, wait_ns);
+	put_causes(w, own, &run, run_ns, &wait, wait_ns);
 	json_close(w);
 	return 0;
 }

@@ -9,40 +9,12 @@
  *  5. A box never stands for a single frame: that is shown as it is.
  */
 import type { FunctionIds } from "./functions.ts";
+import { KERNEL, libraryOf, ownerByTable, RUNTIME } from "./owner.ts";
 import { base } from "./text.ts";
 import { TreeBuilder } from "./transform.ts";
 import { COLLAPSED, frameName, GROUP, heaviestFirst, NONE } from "./tree.ts";
 import type { Profile, Tree } from "./tree.ts";
 import { frameKind } from "./vocab.ts";
-
-/** Labels of frames that are not own, besides names of libraries. */
-export const RUNTIME = "runtime";
-export const KERNEL = "kernel";
-
-/** Files whose functions are how one waits, and not who waits or why. */
-export const PLUMBING_FILES = /^(ld-linux|ld-musl|libc[.-]|libm[.-]|libpthread|libstdc\+\+|libc\+\+|libgcc|libuv|\[vdso\]|\[kernel\])/;
-/** Interpreters, below whose functions are those of the program. */
-export const RUNTIME_FILES = /^(python\d|libpython|pypy|libpypy|java$|libjvm|node$|nodejs$|libnode|ruby|libruby|php|libphp|perl|libperl|beam|lua|libluajit|dotnet|libcoreclr|libclr)/;
-/** How threads and processes begin; these functions are in each program's own file, too. */
-const START = /^(_start|__libc_start_\w+|__GI_?_*clone3?|_*clone3?|start_thread|_PyEval_\w+|runtime\.(goexit|main|mcall|rt0_go)(\.abi0)?)$/;
-
-/** Paths of libraries; the group is the library's name. The last match in a path counts. */
-const LIBRARIES = [
-  /.*\/(?:site|dist)-packages\/([^/]+)/, /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)/, /.*\/gems\/([^/]+)/, /.*\/pkg\/mod\/(.+?)@/,
-  /^([^/]+\.[^/]+\/.+?)@v\d/, /.*\/\.cargo\/(?:registry|git)\/[^/]+\/[^/]+\/([^/]+)/, /^\/rustc\/\w+\/library\/([^/]+)/,
-  /.*\/vendor\/([^/]+\/[^/]+)/, /\/lib\d*\/(?:python|pypy)\d[^/]*\/([^/]+)/, /\/lib\/ruby\/(?:[\d.]+\/)?([^/]+)/,
-  /\/go[\d.-]*\/src\/((?:[^/.]+\/)*[^/.]+)\/[^/]+$/, /\/usr\/include\/(?:c\+\+\/)?([^/]+)/,
-  /^(?:\/usr(?:\/local)?)?\/(?:lib\w*|share)\/(?:.*\/)?([^/]+)$/,
-];
-/** Files that exist only inside of a runtime. */
-const RUNTIME_SOURCE = /^(node:|internal\/|<frozen |<internal:|=\[C\])/;
-
-/** Names of libraries' functions, by kind, where no path is known. */
-const NAMES: Record<string, RegExp> = {
-  java: /^(?:(?:java|javax|jdk|sun|com\.sun)\.|((?:jakarta|kotlinx?|scala|groovy|clojure|reactor|org\.(?:springframework|apache|eclipse|hibernate|slf4j|postgresql|jboss|glassfish)|io\.(?:netty|grpc|micrometer|opentelemetry|undertow|vertx|quarkus|micronaut)|com\.(?:fasterxml|zaxxer|mysql|google\.(?:common|protobuf|gson))|ch\.qos)(?=\.)))/,
-  dotnet: /^(?:(?:System|Interop|Internal)\b|(Microsoft\.[\w.]*?)(?=\.))/,
-  native: /^(?:runtime(?=[./])|((?:bufio|bytes|compress|context|crypto|database|encoding|errors|fmt|hash|html|internal|io|log|maps|math|mime|net|os|path|reflect|regexp|slices|sort|strconv|strings|sync|syscall|text|time|unicode)(?:\/[\w/]+)?)(?=\.[(A-Za-z]))/,
-};
 
 export interface Rule {
   mine: boolean;
@@ -68,16 +40,6 @@ function has(text: string, parts: string[], atStart = false): boolean {
   return true;
 }
 
-/** The library of a path; "" for none. */
-function libraryOf(path: string): string {
-  for (const r of LIBRARIES) {
-    const found = r.exec(path);
-    if (found)
-      return found[1]!.replace(/\.(py|rb|js|pm|so.*)$/, "");
-  }
-  return "";
-}
-
 /**
  * What a frame is: "" the reader's own, null what is never hidden (a group, a note), else KERNEL, RUNTIME or the name of a
  * library. The last of the reader's rules that matches a path or the start of the name decides.
@@ -95,21 +57,7 @@ export function ownerOf(p: Profile, f: number, rules: Rule[]): string | null {
   const rule = rules.findLast((r) => has(file, r.parts) || has(path, r.parts) || has(name, r.parts, true));
   if (rule?.mine)
     return "";
-  if (kindClass === "kernel")
-    return KERNEL;
-  if (rule || kindClass === "unknown" || START.test(name) || PLUMBING_FILES.test(base(path)) || RUNTIME_FILES.test(base(path)) || RUNTIME_SOURCE.test(file))
-    return rule ? libraryOf(file) || libraryOf(path) || base(path) || RUNTIME : RUNTIME;
-  // A program may be anywhere; a shared object in a folder of the system is a library.
-  const library = /\.so\b|packages\/|node_modules\//.test(path) ? libraryOf(path) : "";
-  if (library !== "")
-    return library;
-  if (file.includes("/") || (file !== "" && !NAMES[kind]))
-    return libraryOf(file);
-  const known = NAMES[kind]?.exec(name);
-  if (known && (kind !== "native" || file === "" || file.endsWith(".go")))
-    return known[1] ?? RUNTIME;
-  // Functions of these that have no source are built in.
-  return file === "" && (kind === "javascript" || kind === "ruby" || kind === "php") && p.strings.length > 1 ? RUNTIME : "";
+  return rule && kindClass !== "kernel" ? libraryOf(file) || libraryOf(path) || base(path) || RUNTIME : ownerByTable(kind, name, file, path);
 }
 
 /** By frame: 0 own, 1 never hidden, else 2 + the index of its label. */

@@ -4,6 +4,7 @@
  * have one difference are one chain.
  */
 import { array, number, object, text } from "./check.ts";
+import { ownerByTable } from "./owner.ts";
 import { showable } from "./payload.ts";
 import { base, duration, percent, value } from "./text.ts";
 import { buildTree, DataError, frameName, GROUP, INLINED, NONE } from "./tree.ts";
@@ -26,6 +27,8 @@ export interface SlowRow {
   object: string;
   /** Whether an interpreter runs it, or a virtual machine. */
   managed: boolean;
+  /** Whether it is of the program itself, and not of a runtime or a library. */
+  own: boolean;
   /** What it costs more in a slow request, with all it calls, and the 95 % interval of that. */
   effect: number;
   /** null: one request on a side says nothing of how much they differ. */
@@ -115,10 +118,11 @@ export function readSlow(json: unknown, middle = "typical requests"): Slow {
     rows: array(o["rows"]).map((x) => {
       const r = object(x);
       const n = (k: string): number => number(r[k]);
-      return { name: text(r["name"]), object: text(r["object"]), managed: frameKind(text(r["kind"]))?.class === "managed", effect: n("effect"), low: r["low"] === undefined ? null : n("low"),
+      const [name, binary, kind, file] = [text(r["name"]), text(r["object"]), text(r["kind"]), text(r["file"] ?? "")];
+      return { name, object: binary, managed: frameKind(kind)?.class === "managed", own: ownerByTable(kind, name, file, binary) === "", effect: n("effect"), low: r["low"] === undefined ? null : n("low"),
         high: r["high"] === undefined ? null : n("high"), slow: n("slow"),
         middle: n("middle"), slowRunning: n("slow_running"), middleRunning: n("middle_running"), explained: r["explained"] === true,
-        file: text(r["file"] ?? ""), line: number(r["line"] ?? 0) };
+        file, line: number(r["line"] ?? 0) };
     }),
   };
 }
@@ -134,8 +138,6 @@ export interface Chain {
 
 /** Differences that are this close are one. */
 const SAME = 0.02;
-/** Sources of runtimes and libraries. */
-const FOREIGN = /^(\.|<|\/usr\/|\/build\/)|\/(site-packages|dist-packages|node_modules|pkg\/mod|lib\/python[\d.]*)\//;
 
 /** By name the node with the largest difference. */
 function nodesByName(p: Profile): Map<string, number> {
@@ -171,7 +173,7 @@ export function chains(s: Slow): Chain[] {
       out.push({ head: row, at: row, rows: [row] });
   }
   for (const c of out)
-    c.at = c.rows.filter((r) => r.file !== "" && !FOREIGN.test(r.file)).sort((a, b) => Number(b.managed) - Number(a.managed) || depth(b) - depth(a))[0] ?? c.head;
+    c.at = c.rows.filter((r) => r.file !== "" && r.own).sort((a, b) => Number(b.managed) - Number(a.managed) || depth(b) - depth(a))[0] ?? c.head;
   return out;
 }
 

@@ -50,6 +50,13 @@ export interface Wait {
   help: string;
 }
 
+/** What is of runtimes and libraries; owner.ts says how these are applied. */
+export interface OwnerRule {
+  what: string;
+  kind: string;
+  pattern: string;
+}
+
 const unitOf = (name: string): Unit | undefined => UNITS.find((u) => u.name === name);
 
 /** Of the row in the table; "" for a unit without one. */

@@ -4,7 +4,7 @@
  * groups, the waiter's stack, and for each known waker (the waker of that one comes last) a note "[woken by NAME]" and its
  * stack from its leaf on; then the category.
  */
-import { PLUMBING_FILES, RUNTIME_FILES } from "./mine.ts";
+import { PLUMBING_FILES, RUNTIME_FILES } from "./owner.ts";
 import { base } from "./text.ts";
 import { frameName, GROUP, NONE } from "./tree.ts";
 import type { Profile } from "./tree.ts";

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { functionIds } from "../model/functions.ts";
 import { collapseOthers, hiddenMatches, insideOf, mineByWeight, ownerOf, ownersOf, parseRules, selfWithHidden, weightOfMatches, withBoxes } from "../model/mine.ts";
 import type { Mine, Owners } from "../model/mine.ts";
+import { ownerByTable } from "../model/owner.ts";
 import { matcher, matchFrames } from "../model/search.ts";
 import { invert } from "../model/transform.ts";
 import { frameName, nodeName } from "../model/tree.ts";
 import type { Profile, Tree } from "../model/tree.ts";
+import { readTable } from "../vocab.mjs";
 import { fromFolded, syntheticLines } from "./make.ts";
 
 /** Folded lines in which "name@/path" is a frame of a binary, or of a source file if it does not end in .so. */
@@ -54,20 +57,10 @@ const LIBC = "/usr/lib/x86_64-linux-gnu/libc.so.6";
 const PY = "/usr/bin/python3.13";
 
 test("what is own: by path, by kind, by name only without a path", () => {
-  const cases: [name: string, path: string, owner: string | null][] = [
-    ["main", "", ""], ["main", "/opt/shop/bin/shop", ""], ["checkout", "/srv/shop.py", ""], ["work", "/home/me/libwork.so", ""],
-    ["write", LIBC, "runtime"], ["_PyEval_EvalFrameDefault", PY, "runtime"], ["_start", "/opt/shop/bin/shop", "runtime"],
-    ["dumps", "/usr/lib/python3.13/json/__init__.py", "json"], ["get", "/v/lib/python3.12/site-packages/requests/api.py", "requests"],
-    ["z", "/app/node_modules/a/node_modules/@x/y/i.js", "@x/y"], ["SSL_read", "/usr/lib/x86_64-linux-gnu/libssl.so.3", "libssl"],
-    ["net/http.(*conn).serve", "/usr/local/go/src/net/http/server.go", "net/http"], ["x.F", "/root/go/pkg/mod/github.com/a/b@v1.2.0/f.go", "github.com/a/b"],
-    ["main.serve", "/home/me/go/src/github.com/me/shop/main.go", ""], ["runtime.mallocgc", "", "runtime"], ["std::poll", "/rustc/abc/library/std/src/lib.rs", "std"],
-    ["vendored", "/app/vendor/acme/pay/a.php", "acme/pay"], ["<module>", "<frozen runpy>", "runtime"], ["json.dumps", "/srv/json.py", ""],
-  ];
-  for (const [name, path, owner] of cases) {
-    const p = placed([`p;${name}${path && "@" + path} 1`]);
-    const f = [...p.frames.name.keys()].find((x) => frameName(p, x) === name)!;
-    assert.equal(ownerOf(p, f, []), owner, `${name} in ${path}`);
-  }
+  const cases = readTable(readFileSync("../../tests/owners.tbl", "utf8"), "OWNED");
+  assert.ok(cases.length > 30);
+  for (const [kind, name, file, binary, owner] of cases as [string, string, string, string, string][])
+    assert.equal(ownerByTable(kind, name, file, binary), owner === "own" ? "" : owner === "none" ? null : owner, `${kind} ${name} in ${file}, ${binary}`);
   const p = fromFolded(["p;vfs_read_[k] 1", "p;[truncated: x] 1"]);
   const of = (name: string): string | null => ownerOf(p, [...p.frames.name.keys()].find((x) => frameName(p, x) === name)!, []);
   assert.equal(of("vfs_read"), "kernel");

@@ -19,5 +19,5 @@ await esbuild.build({
   target: "node18", outExtension: { ".js": ".mjs" }, sourcemap: "inline", logLevel: "error",
 });
 const files = tests.map((f) => join(out, f.replace(/ts$/, "mjs")));
-const r = spawnSync(process.execPath, ["--enable-source-maps", "--test", ...files], { stdio: "inherit" });
+const r = spawnSync(process.execPath, ["--enable-source-maps", "--test", ...files], { stdio: "inherit", cwd: here });
 process.exit(r.status ?? 1);
