@@ -123,6 +123,65 @@ static int take_attributes(struct traces *t, const Otlp__Span *in, struct span *
 	return r;
 }
 
+static void put_value(const Otlp__AnyValue *v, struct str *out)
+{
+	if (v && v->value_case == OTLP__ANY_VALUE__VALUE_STRING_VALUE)
+		str_puts(out, v->string_value);
+	else if (v)
+		otlp_any_text(v, out);
+}
+
+/* "exception ValueError: bad coupon", or "retry attempt=2, after=30". */
+static void event_text(const Otlp__Event *in, struct str *out)
+{
+	static const char *const first[] = {"exception.type", "exception.message"};
+	const char *separator = " ";
+
+	str_puts(out, in->name);
+	for (size_t i = 0; i < ARRAY_SIZE(first); i++)
+		for (size_t k = 0; k < in->n_attributes; k++)
+			if (!strcmp(in->attributes[k]->key, first[i])) {
+				str_puts(out, separator);
+				put_value(in->attributes[k]->value, out);
+				separator = ": ";
+			}
+	separator = strcmp(separator, " ") != 0 ? ", " : separator;
+	for (size_t k = 0; k < in->n_attributes && out->n < SPAN_MAX_TEXT; k++) {
+		const Otlp__KeyValue *kv = in->attributes[k];
+
+		/* Of an exception the rest is its stack trace. */
+		if (str_starts(kv->key, "exception."))
+			continue;
+		str_printf(out, "%s%s=", separator, kv->key);
+		put_value(kv->value, out);
+		separator = ", ";
+	}
+}
+
+/* Of more events than there is room for, the last tells how many. */
+static int take_events(struct traces *t, const Otlp__Span *in, struct span *e)
+{
+	size_t n = in->n_events, most = n > SPAN_MAX_EVENTS ? SPAN_MAX_EVENTS - 1 : n;
+	int r = 0;
+
+	for (size_t i = 0; i < n && i <= most && r == 0; i++) {
+		const Otlp__Event *event = in->events[i];
+		u64 at_ns = event->time_unix_nano;
+
+		str_clear(&t->scratch);
+		if (i == most)
+			str_printf(&t->scratch, "%zu further events", n - most);
+		else
+			event_text(event, &t->scratch);
+		r = t->scratch.failed
+			    ? -ENOMEM
+			    : spans_add_event(t->out, e,
+					      at_ns > e->start_ns ? at_ns - e->start_ns : 0,
+					      str_get(&t->scratch));
+	}
+	return r;
+}
+
 static int take_span(struct traces *t, const Otlp__Span *in)
 {
 	struct span e = {.resource = t->resource, .service = t->service};
@@ -142,6 +201,8 @@ static int take_span(struct traces *t, const Otlp__Span *in)
 		r = spans_add_text(t->out, in->status->message, &e.message);
 	if (r == 0)
 		r = take_attributes(t, in, &e);
+	if (r == 0)
+		r = take_events(t, in, &e);
 	if (r == 0 && is_root(in, &e)) {
 		e.flags |= SPAN_ROOT;
 		r = spans_set_endpoint(t->out, &e);

@@ -40,13 +40,11 @@ int spans_add_text(struct spans *s, const char *text, u32 *ret_id)
 	return profile_add_string(s->profile, text, n, ret_id);
 }
 
-int spans_add_attribute(struct spans *s, struct span *to, const char *name, const char *value)
+static int push_attribute(struct spans *s, struct span *to, const char *name, const char *value)
 {
 	struct profile_label l;
 	int r;
 
-	if (to->n == SPAN_MAX_ATTRIBUTES || !*name)
-		return 0;
 	if (!to->n)
 		to->first = (u32)s->attributes.n;
 	r = spans_add_text(s, name, &l.name);
@@ -57,6 +55,23 @@ int spans_add_attribute(struct spans *s, struct span *to, const char *name, cons
 	if (r == 0)
 		to->n++;
 	return r;
+}
+
+int spans_add_attribute(struct spans *s, struct span *to, const char *name, const char *value)
+{
+	if (to->n >= SPAN_MAX_ATTRIBUTES - SPAN_MAX_EVENTS || !*name || !strcmp(name, SPAN_EVENT))
+		return 0;
+	return push_attribute(s, to, name, value);
+}
+
+int spans_add_event(struct spans *s, struct span *to, u64 ns, const char *text)
+{
+	_cleanup_str_ struct str value = {};
+
+	if (to->n >= SPAN_MAX_ATTRIBUTES)
+		return 0;
+	str_printf(&value, "%llu %s", ns, text);
+	return value.failed ? -ENOMEM : push_attribute(s, to, SPAN_EVENT, str_get(&value));
 }
 
 const char *spans_attribute(const struct spans *s, const struct span *e, const char *name)

@@ -11,8 +11,14 @@
 #include "base/vec.h"
 #include "profile/profile.h"
 
-#define SPAN_MAX_ATTRIBUTES 32
+#define SPAN_MAX_EVENTS 8
+#define SPAN_MAX_ATTRIBUTES (32 + SPAN_MAX_EVENTS)
 #define SPAN_MAX_TEXT 256 /* of one name or value, in bytes */
+/*
+ * Events of a span stand behind its attributes, under this name, which no sender's attribute has:
+ * "NANOSECONDS TEXT", the time since the span's start.
+ */
+#define SPAN_EVENT "culprit.event"
 
 /* As OTLP numbers them. */
 enum span_kind {
@@ -65,6 +71,8 @@ const char *spans_string(const struct spans *s, u32 id);
 int spans_add_text(struct spans *s, const char *text, u32 *ret_id);
 /* Adds an attribute of the span that is pushed next. Attributes above the limit are left out. */
 int spans_add_attribute(struct spans *s, struct span *to, const char *name, const char *value);
+/* Adds an event, behind all attributes. Events above the limit are left out. */
+int spans_add_event(struct spans *s, struct span *to, u64 ns, const char *text);
 /* An attribute's value, or NULL. Borrowed. */
 const char *spans_attribute(const struct spans *s, const struct span *e, const char *name);
 /*

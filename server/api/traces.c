@@ -148,7 +148,27 @@ static void put_attributes(struct json_writer *w, const struct spans *s, const s
 	for (u32 i = 0; i < e->n; i++) {
 		const struct profile_label *l = &s->attributes.data[e->first + i];
 
-		json_put_text(w, spans_string(s, l->name), spans_string(s, l->value));
+		if (strcmp(spans_string(s, l->name), SPAN_EVENT) != 0)
+			json_put_text(w, spans_string(s, l->name), spans_string(s, l->value));
+	}
+	json_close(w);
+}
+
+static void put_events(struct json_writer *w, const struct spans *s, const struct span *e)
+{
+	json_open_array(w, "events");
+	for (u32 i = 0; i < e->n; i++) {
+		const struct profile_label *l = &s->attributes.data[e->first + i];
+		char *text;
+		u64 ns;
+
+		if (strcmp(spans_string(s, l->name), SPAN_EVENT) != 0)
+			continue;
+		ns = strtoull(spans_string(s, l->value), &text, 10);
+		json_open_object(w, NULL);
+		put_ms(w, "at_ms", ns);
+		json_put_text(w, "text", text + (*text == ' '));
+		json_close(w);
 	}
 	json_close(w);
 }
@@ -170,6 +190,7 @@ static void put_waterfall(struct json_writer *w, const struct trace_set *t, cons
 		if (e->tid)
 			json_put_u64(w, "tid", e->tid);
 		put_attributes(w, s, e);
+		put_events(w, s, e);
 		json_close(w);
 	}
 	json_close(w);

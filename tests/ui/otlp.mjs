@@ -12,12 +12,13 @@ async function post(url, body) {
   assert.equal(answer, "{}");
 }
 
-/** spans: [{ trace, id, parent, name, start, ms, kind, error, attributes }], numbers for ids; times in ms. */
+/** spans: [{ trace, id, parent, name, start, ms, kind, error, attributes, events: [[ms since the start, name, attributes]] }], numbers for ids; times in ms. */
 export async function sendSpans(url, service, spans) {
   const one = (s) => ({
     traceId: hex(s.trace, 32), spanId: hex(s.id, 16), name: s.name, kind: s.kind ?? 2, startTimeUnixNano: `${Math.round(s.start * 1000)}000`,
     endTimeUnixNano: `${Math.round((s.start + s.ms) * 1000)}000`, ...s.parent ? { parentSpanId: hex(s.parent, 16) } : {},
     ...s.error ? { status: { code: 2, message: s.error } } : {}, attributes: Object.entries(s.attributes ?? {}).map(([k, v]) => text(k, v)),
+    events: (s.events ?? []).map(([at, name, attributes = {}]) => ({ timeUnixNano: `${Math.round((s.start + at) * 1000)}000`, name, attributes: Object.entries(attributes).map(([k, v]) => text(k, v)) })),
   });
   await post(`${url}v1/traces`, { resourceSpans: [{ resource: { attributes: [text("service.name", service)] }, scopeSpans: [{ spans: spans.map(one) }] }] });
 }

@@ -77,7 +77,7 @@ Test(otlp_traces, what_is_long_is_cut)
 			   i ? "," : "", i, i);
 	str_puts(&more, "]");
 	read_span(str_get(&more), &s);
-	cr_assert_eq(s.spans.data[0].n, SPAN_MAX_ATTRIBUTES);
+	cr_assert_eq(s.spans.data[0].n, SPAN_MAX_ATTRIBUTES - SPAN_MAX_EVENTS);
 	cr_assert_eq(strlen(spans_attribute(&s, s.spans.data, "k3")), SPAN_MAX_TEXT);
 	/* Text is not cut within a character. */
 	{
@@ -89,6 +89,47 @@ Test(otlp_traces, what_is_long_is_cut)
 		cr_assert_eq(spans_add_text(&s, text, &id), 0);
 		cr_assert_eq(strlen(spans_string(&s, id)), SPAN_MAX_TEXT - 1);
 	}
+}
+
+#define AT(ns) "{\"timeUnixNano\":\"17000000000000" ns "\",\"name\":"
+
+Test(otlp_traces, events_have_a_time_and_a_text)
+{
+	static const char *const want[] = {"300 exception ValueError: bad coupon, code=7",
+					   "0 retry", "400 a culprit.event=9 x"};
+	_cleanup_spans_ struct spans s = {};
+	_cleanup_str_ struct str many = {};
+	const struct span *e;
+
+	read_span(
+		",\"attributes\":[{\"key\":\"culprit.event\",\"value\":{\"stringValue\":\"1 x\"}}],"
+		"\"events\":[" AT(
+			"00300") "\"exception\",\"attributes\":["
+				 "{\"key\":\"exception.message\",\"value\":{\"stringValue\":\"bad coupon\"}},"
+				 "{\"key\":\"exception.stacktrace\",\"value\":{\"stringValue\":\"long\"}},"
+				 "{\"key\":\"code\",\"value\":{\"intValue\":\"7\"}},"
+				 "{\"key\":\"exception.type\",\"value\":{\"stringValue\":\"ValueError\"}}]},"
+				 "{\"name\":\"retry\"}," AT(
+					 "00400") "\"a\",\"attributes\":["
+						  "{\"key\":\"culprit.event\",\"value\":{\"stringValue\":\"9 x\"}}]}]",
+		&s);
+	e = s.spans.data;
+	cr_assert_eq(e->n, ARRAY_SIZE(want), "a sender's attribute of the name is left out");
+	for (u32 i = 0; i < e->n; i++) {
+		const struct profile_label *l = &s.attributes.data[e->first + i];
+
+		cr_expect_str_eq(spans_string(&s, l->name), SPAN_EVENT);
+		cr_expect_str_eq(spans_string(&s, l->value), want[i]);
+	}
+	spans_deinit(&s);
+	for (u32 i = 0; i < 20; i++)
+		str_printf(&many, "%s{\"name\":\"e%u\"}", i ? "," : ",\"events\":[", i);
+	str_puts(&many, "]");
+	read_span(str_get(&many), &s);
+	e = s.spans.data;
+	cr_assert_eq(e->n, SPAN_MAX_EVENTS);
+	cr_expect_str_eq(spans_string(&s, s.attributes.data[e->first + e->n - 1].value),
+			 "0 13 further events");
 }
 
 Test(otlp_traces, memory_is_bounded)

@@ -132,6 +132,8 @@ export interface Span {
   /** What its threads did, by state: "running", or waits. */
   states: Waited[];
   attributes: [string, string][];
+  /** ms since its start. */
+  events: { at: number; text: string }[];
   /** How far from the left it stands, in levels. */
   depth: number;
 }
@@ -193,7 +195,8 @@ export function readWaterfall(json: unknown): Waterfall {
     return { id: text(s["span_id"]), parent: text(s["parent_id"] ?? ""), service: text(s["service"]), name: text(s["name"]),
       kind: text(s["kind"]), status: text(s["status"]), message: text(s["message"] ?? ""), start: number(s["start_ms"]),
       duration: number(s["duration_ms"]), samples: number(s["samples"]), value: number(s["value"]), states: waited(s["states_ms"]),
-      attributes: Object.entries(object(s["attributes"])).map(([k, v]): [string, string] => [k, text(v)]), depth: 0 };
+      attributes: Object.entries(object(s["attributes"])).map(([k, v]): [string, string] => [k, text(v)]),
+      events: array(s["events"] ?? []).map(object).map((e) => ({ at: number(e["at_ms"]), text: text(e["text"]) })), depth: 0 };
   }));
   let from = Infinity;
   let to = -Infinity;

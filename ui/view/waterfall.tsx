@@ -33,7 +33,9 @@ function hue(w: Waterfall, service: string): string {
 function Details(p: { s: Span }): preact.JSX.Element {
   const { s } = p;
   const facts: [string, string][] = [["kind", s.kind], ["status", s.message ? `${s.status}: ${s.message}` : s.status], ...s.attributes];
-  return <dl class="facts">{facts.map(([k, v]) => <div key={k}><dt>{showable(k)}</dt><dd title={showable(v)}>{showable(v)}</dd></div>)}</dl>;
+  return <>
+    {s.events.length > 0 && <ul class="facts events" aria-label="Events">{s.events.map((e, i) => <li key={i}><span class="soft">{duration(1e6 * e.at)} after its start</span> {showable(e.text)}</li>)}</ul>}
+    <dl class="facts">{facts.map(([k, v]) => <div key={k}><dt>{showable(k)}</dt><dd title={showable(v)}>{showable(v)}</dd></div>)}</dl></>;
 }
 
 /** A span's bar; of a kept request with its own time by state from the left, and what its children took empty behind it. */
@@ -91,7 +93,8 @@ export function WaterfallView(p: Props): preact.JSX.Element {
                   onClick={() => p.onChange(s.id === state.span ? { span: "", only: false } : { span: s.id })}>
             <i class="dot" style={{ background: hue(w, s.service) }} aria-hidden="true" />{showable(s.name)}</button> <span class="soft">{showable(s.service)}</span></td>
         <td class="c-bar"><SpanBar s={s} left={x(s.start)} width={`max(2px, ${100 * s.duration / all}%)`} hue={hue(w, s.service)}
-                                   states={p.states?.get(s.id)} dark={p.dark ?? false} /></td>
+                                   states={p.states?.get(s.id)} dark={p.dark ?? false} />
+          {s.events.map((e, k) => <i key={k} class={/^exception\b/.test(e.text) ? "event failed" : "event"} style={{ left: `min(100%, ${x(s.start + e.at)})` }} title={`${duration(1e6 * e.at)}: ${showable(e.text)}`} />)}</td>
         <td class="num">{duration(1e6 * s.duration)}</td>
         <td class="num" title={plural(s.samples, "sample")}>{cost(s)}</td>{sums && <td class="num soft">{cost(below(w, i))}</td>}</tr>)}</tbody>
     </table>
