@@ -503,13 +503,14 @@ static u64 default_step(const struct query *q, u64 points)
 }
 
 #define MAX_GROUP_BY 8
+#define MAX_FUNCTIONS 50
 static int series(struct api_call *c)
 {
 	__attribute__((cleanup(query_lines_deinit))) struct query_lines l = {};
 	const char *group_by[MAX_GROUP_BY] = {};
 	_cleanup_query_ struct query q = {};
+	u64 step, functions = 0, others = 0;
 	size_t n = 0;
-	u64 step;
 	int r = api_query(c, "", &q);
 
 	while (n < MAX_GROUP_BY && (group_by[n] = c->r->lookup(c->r, false, "group_by", n)))
@@ -518,7 +519,16 @@ static int series(struct api_call *c)
 	if (r == 0)
 		r = api_number(c, "step", 1, 366ULL * 86400000, &step);
 	if (r == 0)
+		r = api_number(c, "functions", 1, MAX_FUNCTIONS, &functions);
+	if (r == 0 && functions && n)
+		r = diag_set(&c->d, -EINVAL, "either functions or group_by");
+	if (r == 0 && functions) {
+		r = query_functions(c->a->o.store, &q, step, functions, &l, &others, &c->d);
+		group_by[0] = "function";
+		n = 1;
+	} else if (r == 0) {
 		r = query_series(c->a->o.store, &q, step, group_by, n, &l, &c->d);
+	}
 	if (r < 0)
 		return r;
 	json_open_object(&c->json, NULL);
@@ -527,6 +537,8 @@ static int series(struct api_call *c)
 	json_put_u64(&c->json, "step", l.step_ms);
 	json_put_bool(&c->json, "damaged", l.damaged);
 	api_put_limited(&c->json, l.limited);
+	if (functions)
+		json_put_u64(&c->json, "others", others);
 	json_open_array(&c->json, "series");
 	for (size_t i = 0; i < l.lines.n; i++)
 		put_line(&c->json, &l.lines.data[i], group_by, n);

@@ -147,6 +147,13 @@ struct query_lines {
 int query_series(struct store *s, const struct query *q, u64 step_ms, const char *const *group_by,
 		 size_t n_group_by, struct query_lines *ret, struct diag *reterr_diag);
 void query_lines_deinit(struct query_lines *l);
+/*
+ * Sums per step by the function that ran, the leaf of the stack: a line for each of the `most`
+ * heaviest functions, then one with the name "" for all others, which is the rest of the sum of
+ * query_series(). ret_others: how many functions that are. -EINVAL for a type of states.
+ */
+int query_functions(struct store *s, const struct query *q, u64 step_ms, size_t most,
+		    struct query_lines *ret, u64 *ret_others, struct diag *reterr_diag);
 
 /* ---- deploys (deploys.c) ---- */
 

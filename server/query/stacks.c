@@ -14,7 +14,7 @@
 #define MAX_NODES 256
 #define MAX_NESTING 32
 
-enum field { FIELD_FN, FIELD_FILE, FIELD_BINARY, FIELD_KIND };
+enum field { FIELD_FN, FIELD_FILE, FIELD_BINARY, FIELD_KIND, FIELD_LEAF };
 enum node_kind { NODE_TEST, NODE_UNDER, NODE_NOT, NODE_AND, NODE_OR };
 
 struct node {
@@ -78,14 +78,14 @@ static int add_pair(struct parsing *p, enum node_kind kind, u32 left, u32 right,
 
 static int parse_field(struct parsing *p, enum field *ret)
 {
-	static const char *const names[] = {"fn", "file", "binary", "kind"};
+	static const char *const names[] = {"fn", "file", "binary", "kind", "leaf"};
 
 	for (u32 i = 0; i < ARRAY_SIZE(names); i++)
 		if (lex_is(p->lex, LEX_WORD, names[i])) {
 			*ret = i;
 			return lex_next(p->lex);
 		}
-	return lex_fail(p->lex, "fn, file, binary or kind");
+	return lex_fail(p->lex, "fn, file, binary, kind or leaf");
 }
 
 static int parse_operator(struct parsing *p, bool *ret_regex, bool *ret_negated)
@@ -265,6 +265,7 @@ static const char *field_of(struct query_stacks *s, enum field field, u32 frame)
 
 	switch (field) {
 	case FIELD_FN:
+	case FIELD_LEAF:
 		return profile_frame_name(p, frame, &s->scratch);
 	case FIELD_FILE:
 		return f->function == PROFILE_NONE
@@ -295,6 +296,8 @@ static bool frame_has(struct query_stacks *s, struct node *n, u32 frame)
 /* The first frame from `at` towards the root that passes; n if there is none. */
 static u32 find_frame(struct query_stacks *s, struct node *test, const u32 *frames, u32 at, u32 n)
 {
+	if (test->field == FIELD_LEAF)
+		return at == 0 && n && frame_has(s, test, frames[0]) ? 0 : n;
 	while (at < n && !s->error && !frame_has(s, test, frames[at]))
 		at++;
 	return at;

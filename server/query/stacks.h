@@ -6,11 +6,12 @@
  *	and	:= not { "and" not }
  *	not	:= "not" not | "(" or ")" | under
  *	under	:= test { "under" test }
- *	test	:= ("fn" | "file" | "binary" | "kind") ("=" | "!=" | "~" | "=~" | "!~") string
+ *	test	:= ("fn" | "file" | "binary" | "kind" | "leaf") ("=" | "!=" | "~" | "=~" | "!~") string
  *
- * A test accepts a stack if any of its frames matches; != and !~ if none does. In a chain of
- * "under" each frame is nearer to the root than the one before it. Regular expressions (~) match
- * anywhere in the text, because they search for names. No lock: one thread per predicate.
+ * A test accepts a stack if any of its frames matches; != and !~ if none does. "leaf" is the name
+ * of the function that ran, the first frame. In a chain of "under" each frame is nearer to the root
+ * than the one before it. Regular expressions (~) match anywhere in the text, because they search
+ * for names. No lock: one thread per predicate.
  */
 #pragma once
 

@@ -185,7 +185,7 @@ def test_page_and_its_scripts(server):
 
 
 EXAMPLES = {"query": '{env="prod"}', "type": CPU, "also": CPU, "stacks": 'fn="work"', "from": "now-1h", "to": "now", "label": "env",
-            "step": "1000", "group_by": "env", "limit": "2", "search": "GET", "offset": "1", "column": "60000", "row": "30000", "format": "folded",
+            "step": "1000", "group_by": "env", "functions": "3", "limit": "2", "search": "GET", "offset": "1", "column": "60000", "row": "30000", "format": "folded",
             "max_nodes": "100", "max_stacks": "100", "file": "/main.c", "function": "main", "build_id": "00",
             "service": "shop", "endpoint": "GET /buy", "min_ms": "1", "max_ms": "1000", "status": "ok",
             "slow": "90", "by": "function", "middle_from": "10", "middle_to": "60", "warmup": "60", "trace": "0af7651916cd43dd8448eb211c80319c", "span": "b7ad6b7169203331"}
@@ -218,7 +218,8 @@ def test_every_route(filled, path):
             extra["trace"] = EXAMPLES["trace"]
         a = check(filled.get(path, **{**needed, **extra, name: value(name)}), path)
         assert a.status == 200, f"{path} {name}: {a.text}"
-    a = check(filled.get(path, **{n: value(n) for n in names}), path)
+    # Lines are of labels or of functions.
+    a = check(filled.get(path, **{n: value(n) for n in names if n != "functions"}), path)
     assert a.status == 200, a.text
     if "post" not in DOCUMENT["paths"][path]:
         assert filled.post(path, b"").status == 405
@@ -380,6 +381,39 @@ def test_top(filled):
     first = a["rows"][0]
     # Wilson's interval for 30 of 45.
     assert abs(first["self_share_low"] - 0.5206) < 0.001 and abs(first["self_share_high"] - 0.7866) < 0.001
+
+
+def test_series_by_the_function_that_ran(filled):
+    """The lines add up to the sum of all samples; a predicate selects one of them."""
+    def points(a, name=None):
+        out = {}
+        for s in a["series"]:
+            for at, value, _ in s["points"] if name in (None, s["labels"].get("function")) else []:
+                out[at] = out.get(at, 0) + value
+        return out
+
+    span = {"from": (filled.at - 60) * 1000, "to": (filled.at + 60) * 1000, "step": 1000}
+    for also in (span, {"query": '{service.name="shop"}', **span}, {"stacks": 'fn="work"', **span}):
+        whole = get(filled, "/api/v1/series", type=CPU, **also)
+        for n in (1, 2, 50):
+            a = get(filled, "/api/v1/series", type=CPU, functions=n, **also)
+            assert points(a) == points(whole)
+            names = [s["labels"]["function"] for s in a["series"]]
+            assert len(names) <= n + 1 and names[-1] == ""
+    a = get(filled, "/api/v1/series", type=CPU, step=1000, functions=2)
+    assert [s["labels"]["function"] for s in a["series"]] == ["inner", "idle", ""] and a["others"] == 2
+    assert sum(points(a, "inner").values()) == 30 * TICK and sum(points(a, "").values()) == 12 * TICK
+    a = get(filled, "/api/v1/series", type=CPU, step=1000, functions=5, stacks='leaf="work"')
+    assert [(s["labels"]["function"], sum(p[1] for p in s["points"])) for s in a["series"]] == [("work", 5 * TICK), ("", 0)]
+    for stacks, total in (('leaf="main"', 0), ('leaf="inner" under fn="work"', 30), ('fn="work" under leaf="inner"', 0),
+                          ('leaf!="inner"', 22), ('leaf~"^i" and fn="main"', 40)):
+        assert get(filled, "/api/v1/top", type=CPU, stacks=stacks)["total"] == total * TICK, stacks
+    for wrong in ({"functions": 2, "group_by": "env"}, {"functions": 0}, {"functions": 51}, {"functions": 2, "step": 1, "from": "now-10000h"}):
+        assert check(filled.get("/api/v1/series", type=CPU, **wrong), "/api/v1/series").status == 400, wrong
+    # What lives adds up over functions, but not over time.
+    assert filled.post("/ingest", b"main;keep 1\n", name="heap.inuse_space").status == 200
+    a = check(filled.get("/api/v1/series", type="memory:inuse_space:bytes:space:bytes", functions=2), "/api/v1/series")
+    assert a.status == 400 and "states" in a.text
 
 
 def test_series_and_heatmap(filled):

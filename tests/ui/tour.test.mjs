@@ -221,8 +221,8 @@ it("timeline: dragged, by thread, by the sub-second, live", async () => {
   await drag(box);
   await until("less", () => length() < all);
   await p.settled();
-  // Total, stacked, threads.
-  await p.key("g", "g");
+  // Total, stacked, functions, threads.
+  await p.key("g", "g", "g");
   await p.page.locator(".lane", { hasText: "crusher" }).waitFor();
   await p.shot("tour-threads");
   await p.key("g");

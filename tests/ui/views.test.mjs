@@ -186,7 +186,7 @@ it("stacks: a predicate, completed by the names in the picture; a wrong one is s
 
 it("charts: lanes by thread, a heat map from which a range is taken", async () => {
   const p = await see(`${RANGE}&service=db`);
-  await p.key("g", "g");
+  await p.key("g", "g", "g");
   await p.page.locator(".lane").first().waitFor();
   assert.match(await text(p, ".lanes"), /writer/);
   await p.shot("threads-light");

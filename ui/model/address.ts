@@ -18,7 +18,7 @@ import type { Range } from "./times.ts";
 export const VIEWS = ["overview", "flame", "services", "compare", "traces", "tasks", "agents", "files", "growth"] as const;
 export type ViewName = (typeof VIEWS)[number];
 
-export const CHARTS = ["bars", "stack", "threads", "heat"] as const;
+export const CHARTS = ["bars", "stack", "function", "threads", "heat"] as const;
 export type ChartBy = (typeof CHARTS)[number];
 
 /** Tables of waits; "": none; threads: in a file, where there is no other place for lanes. */

@@ -6,7 +6,7 @@ import { literal } from "./search.ts";
 const quoted = (name: string): string => name.replace(/[\\"]/g, "\\$&");
 
 export const STACK_HELP = 'A word: stacks with a function whose name contains it. ' +
-  'fn="name": a frame of this name. fn~"a.*b": by regular expression. ' +
+  'fn="name": a frame of this name. fn~"a.*b": by regular expression. leaf="name": it ran itself. ' +
   'A under B: A with B nearer to the root. and, or, not, ( ).';
 
 const OFFERS = 12;
@@ -14,9 +14,16 @@ const OFFERS = 12;
 /** A predicate as it is; of a plain word, the stacks with a function whose name contains the word. Case matters as in matcher(). */
 export function asPredicate(text: string): string {
   const t = text.trim();
-  if (t === "" || /["']|\b(fn|file|binary|kind)\s*[!=~]/.test(t))
+  if (t === "" || /["']|\b(fn|file|binary|kind|leaf)\s*[!=~]/.test(t))
     return t;
   return `fn~"${/[A-Z]/.test(t) ? "" : "(?i)"}${quoted(literal(t))}"`;
+}
+
+/** The predicate, and that the function itself ran. */
+export function andLeaf(text: string, name: string): string {
+  const leaf = `leaf="${quoted(name)}"`;
+  const t = asPredicate(text);
+  return t === "" || t === leaf ? leaf : `(${t}) and ${leaf}`;
 }
 
 export interface Offer {

@@ -10,7 +10,7 @@ import type { Range } from "./times.ts";
 export interface Layer {
   /** Value of the label; null: all that have no layer of their own. */
   name: string | null;
-  /** How many values the rest stands for; 1 for others. */
+  /** How many values the rest stands for, 0: not known; 1 for others. */
   n: number;
   /** Number of the colour, stable for a name; -1: the rest. */
   colour: number;
@@ -67,4 +67,11 @@ export function stacked(l: Lines, by: string, r: Range, now: number): Stack {
     layers.push({ name: null, n: all.length - top.length, colour: -1, bars: rest, total: sumOf(rest) });
   }
   return { by, layers, whole };
+}
+
+/** Of series?functions=N: the line without a name is that of all `others`. */
+export function stackedFunctions(l: Lines, others: number, r: Range, now: number): Stack {
+  const { layers, ...s } = stacked(l, "function", r, now);
+  const rest = layers.filter((x) => x.name === "" && x.total !== 0).map((x) => ({ ...x, name: null, n: others, colour: -1 }));
+  return { ...s, layers: [...layers.filter((x) => x.name !== ""), ...rest] };
 }

@@ -17,7 +17,7 @@ import type { Overview } from "../model/overview.ts";
 import { parseBody } from "../model/payload.ts";
 import { bars, heatSteps, knownMs, readFirst, readHeat, readLines, readNames, shares, sortTypes } from "../model/series.ts";
 import type { Bars, Heat, Share } from "../model/series.ts";
-import { stacked } from "../model/stack.ts";
+import { stacked, stackedFunctions, TOP_LAYERS } from "../model/stack.ts";
 import type { Stack } from "../model/stack.ts";
 import { serviceRows } from "../model/services.ts";
 import { eventTexts, healthText } from "../model/health.ts";
@@ -153,6 +153,15 @@ async function askStack(a: Round, s: Selection): Promise<{ timeline: Timeline; d
   return { timeline: { by: "stack", stack: stacked(all, by, wide, a.source.now()) }, damaged: all.damaged };
 }
 
+/** By the function that ran: the heaviest, and the others together. */
+async function askFunctions(a: Round, s: Selection): Promise<{ timeline: Timeline; damaged: boolean }> {
+  const step = stepFor(s.range, BARS);
+  const wide = aligned(s.range, step);
+  const json = await a.source.json("series", { ...within(wide), query: s.query, type: a.type, stacks: a.state.stacks, step, functions: TOP_LAYERS }, a.signal);
+  const all = readLines(json);
+  return { timeline: { by: "stack", stack: stackedFunctions(all, Number((json as { others?: unknown }).others) || 0, wide, a.source.now()) }, damaged: all.damaged };
+}
+
 /** Threads by what they did. The lanes of all threads and states stay, whichever of them is chosen. */
 async function askStates(a: Round): Promise<{ timeline: Timeline; damaged: boolean }> {
   const column = stepFor(a.range, LANE_COLUMNS);
@@ -175,6 +184,9 @@ async function askTimeline(a: Round, s: Selection): Promise<{ timeline: Timeline
   }
   if (a.state.chart === "stack")
     return askStack(a, s);
+  // States have no sums by function.
+  if (a.state.chart === "function" && sampleType(a.type).adds === "over_time")
+    return askFunctions(a, s);
   const b = await askBars(a, s);
   return { timeline: { by: "bars", bars: b.bars }, damaged: b.damaged };
 }

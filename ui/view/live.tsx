@@ -10,6 +10,7 @@ import { AGOS, baseRange, CHARTS, WAIT_VIEWS, without, decodeLive, encodeLive, r
 import type { Base, LiveState, ViewName } from "../model/address.ts";
 import { canGrow } from "../model/growth.ts";
 import { showable } from "../model/payload.ts";
+import { andLeaf } from "../model/predicate.ts";
 import { knownMs, peak } from "../model/series.ts";
 import { decodeState, encodeState } from "../model/state.ts";
 import { clock, lastText, LASTS, localInput, moved, rangeText, wider } from "../model/times.ts";
@@ -74,7 +75,7 @@ const KEYS: Keys = [
   [["v"], "choose a service"],
   [["y"], "copy a link to this view and time range"],
   [["m"], "filter and group by label"],
-  [["g"], "total, stacked, threads, sub-second"],
+  [["g"], "total, stacked, functions, threads, sub-second"],
   [["o", "a"], "source lines of the frame's file, instructions of its function"],
   [["[", "]"], "earlier, later"],
   [["-"], "zoom out to twice the time range"],
@@ -520,7 +521,7 @@ function Charts(p: Common): preact.JSX.Element | null {
     return <>
       <Timeline data={time} by={state.chart} range={range} type={type} now={now}
                 onSelect={setRange} onBy={(chart) => change({ chart })} label={label} marks={view?.marks ?? []} noWaits={view !== null && !wholeTime(view.types)}
-                onLabel={(label, value) => change(label === "service.name" ? { service: value } : { filters: [...without(state.filters, label), { label, value, not: false }] })}
+                onLabel={(label, value) => change(label === "function" ? { stacks: andLeaf(state.stacks, value) } : label === "service.name" ? { service: value } : { filters: [...without(state.filters, label), { label, value, not: false }] })}
                 lanes={{ idle: state.idle, dark: isDark(), wait: waitOf(state.filters), find: state.lane, onFind: (lane) => change({ lane }),
                   isChosen: (l) => isLane(state, l), onLane: (l, r) => change({ ...r ? { range: r } : {}, ...chooseLane(state, l, lanes, r !== null) }) }} />
       {part?.of === "flame" && <OfWaits {...p} part={part} />}

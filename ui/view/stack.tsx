@@ -34,7 +34,7 @@ export function StackView(p: Props): preact.JSX.Element {
   const layers = stack.layers.map((l) => ({ ...l, css: css(l.colour, p.dark) }));
   const all = stack.layers.reduce((s, l) => s + l.total, 0);
   const entry = (l: Layer & { css: string }): preact.JSX.Element => <><i style={{ background: l.css }} aria-hidden="true" />
-    <span class="n">{l.name === null ? `${count(l.n)} others` : l.name === "" ? "not set" : showable(l.name)}</span> {all > 0 && percent(l.total / all)}</>;
+    <span class="n">{l.name === null ? `${l.n > 0 ? `${count(l.n)} ` : ""}others` : l.name === "" ? "not set" : showable(l.name)}</span> {all > 0 && percent(l.total / all)}</>;
   return <div class="parts">
     <Chart bars={stack.whole} layers={layers} range={p.range} type={p.type} now={p.now} onSelect={p.onSelect} label={p.label} marks={p.marks} />
     <ul class="legend" aria-label={`By ${stack.by === "service.name" ? "service" : stack.by}`}>{layers.map((l) => <li key={l.name}>

@@ -15,7 +15,7 @@ import { LaneView } from "./lanes.tsx";
 import type { LaneProps } from "./lanes.tsx";
 import { StackView } from "./stack.tsx";
 
-const WORD: Record<ChartBy, string> = { bars: "Total", stack: "Stacked", threads: "Threads", heat: "Sub-second" };
+const WORD: Record<ChartBy, string> = { bars: "Total", stack: "Stacked", function: "Functions", threads: "Threads", heat: "Sub-second" };
 
 interface Props {
   data: Data | null;
@@ -43,7 +43,7 @@ export function Timeline(p: Props): preact.JSX.Element {
   return (
     <div class={`timeline ${p.by}${data?.by === "lanes" ? " states" : ""}`}>
       <div class="chart-by" role="group" aria-label="Chart (g)">
-        {CHARTS.map((by) => <button key={by} aria-pressed={by === p.by} onClick={() => p.onBy(by)}>{WORD[by]}</button>)}
+        {CHARTS.filter((by) => by !== "function" || type.adds === "over_time").map((by) => <button key={by} aria-pressed={by === p.by} onClick={() => p.onBy(by)}>{WORD[by]}</button>)}
       </div>
       {data?.by === "heat" ? <HeatMap heat={data.heat} dark={dark} type={type} now={now} onSelect={onSelect} label={p.label} />
       : data?.by === "stack" ? <StackView stack={data.stack} marks={p.marks} dark={dark} range={range} type={type} now={now} onSelect={onSelect} label={p.label}
