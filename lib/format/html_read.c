@@ -364,10 +364,12 @@ static int add_function(struct html_reader *f, const struct frame_row *row,
 	fn.system_name = fn.name;
 	if (r == 0)
 		r = profile_add_string(f->p, row->file.data, row->file.n, &fn.file);
-	if (row->flags & HTML_LINE_SAMPLED)
+	if (row->flags & HTML_LINE_SAMPLED) {
 		frame->line = row->line;
-	else
+		f->p->quality.one_line = true;
+	} else {
 		fn.start_line = row->line;
+	}
 	return r < 0 ? r : profile_add_function(f->p, &fn, &frame->function);
 }
 

@@ -19,6 +19,7 @@
 #include "base/varint.h"
 #include "base/vec.h"
 #include "base/vocab.h"
+#include "format/hot_lines.h"
 #include "format/html.h"
 #include "format/html_page.h"
 #include "format/internal.h"
@@ -40,6 +41,8 @@ struct payload {
 	struct strtab strings;
 	struct strtab frames;	/* struct html_frame; id 0 is strtab's own "" */
 	struct strtab mappings; /* struct html_mapping; likewise */
+	struct profile_hot_lines hot;
+	vec(struct profile_hot_line) lines; /* by row of `frames` */
 	struct str body;
 };
 
@@ -48,6 +51,8 @@ static void payload_deinit(struct payload *w)
 	strtab_deinit(&w->strings);
 	strtab_deinit(&w->frames);
 	strtab_deinit(&w->mappings);
+	profile_hot_lines_deinit(&w->hot);
+	vec_deinit(&w->lines);
 	str_deinit(&w->body);
 }
 
@@ -114,6 +119,16 @@ static int add_place(struct payload *w, const struct profile_frame *f, struct ht
 	return add_text(w, file, &row->file);
 }
 
+/* Rows get ids one after the other: that of a new row is the next line's. */
+static int add_line(struct payload *w, const struct profile_node *n, u32 row)
+{
+	const struct profile_hot_line *hot = profile_hot_lines_of(&w->hot, w->p, n->frame);
+
+	if (row < w->lines.n)
+		return 0;
+	return vec_push(&w->lines, hot ? *hot : (struct profile_hot_line){});
+}
+
 static int add_frame(struct payload *w, const struct profile_node *n, u32 *ret)
 {
 	struct html_frame row = {
@@ -134,9 +149,10 @@ static int add_frame(struct payload *w, const struct profile_node *n, u32 *ret)
 	}
 	if (r == 0)
 		r = strtab_add(&w->frames, (const char *)&row, sizeof(row), &id);
-	if (r == 0)
-		*ret = id - 1;
-	return r;
+	if (r < 0)
+		return r;
+	*ret = id - 1;
+	return add_line(w, n, id - 1);
 }
 
 static struct html_frame frame_at(const struct payload *w, u32 i)
@@ -215,6 +231,27 @@ static int put_frames(struct payload *w)
 	for (u32 i = 0; i < n; i++)
 		varint_put(&s, frame_at(w, i).mapping);
 	return put_section(&w->body, "FRAM", &s);
+}
+
+/* The hot line of each frame's function; no section if no sample has a line. */
+static int put_lines(struct payload *w)
+{
+	_cleanup_str_ struct str s = {};
+	bool any = false;
+
+	vec_foreach (&w->lines, l)
+		any |= l->line != 0;
+	if (!any)
+		return 0;
+	vec_foreach (&w->lines, l)
+		varint_put(&s, l->line);
+	vec_foreach (&w->lines, l)
+		if (l->line)
+			varint_put_signed(&s, l->value);
+	vec_foreach (&w->lines, l)
+		if (l->line)
+			varint_put_signed(&s, l->total);
+	return put_section(&w->body, "LINE", &s);
 }
 
 /* Levels that are left before each node: 0 for the first child of the node before. */
@@ -440,6 +477,8 @@ static int make_body(struct payload *w, const struct profile_write_options *o)
 	if (r == 0)
 		r = put_frames(w);
 	if (r == 0)
+		r = put_lines(w);
+	if (r == 0)
 		r = put_tree(w, frame);
 	if (r == 0)
 		r = put_base(w);
@@ -489,6 +528,8 @@ static int put_payload(const struct profile *p, const struct profile_write_optio
 		r = strtab_init(&w.frames);
 	if (r == 0)
 		r = strtab_init(&w.mappings);
+	if (r == 0)
+		r = profile_hot_lines_build(p, &w.hot);
 	if (r == 0)
 		r = make_body(&w, o);
 	if (r == -EFBIG)

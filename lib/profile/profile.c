@@ -778,6 +778,7 @@ static void merge_head(struct merge *m)
 	dst->quality.frames += src->quality.frames;
 	dst->quality.user_stacks += src->quality.user_stacks;
 	dst->quality.self += src->quality.self;
+	dst->quality.one_line |= src->quality.one_line;
 }
 
 /* Marks the stacks of the samples that are kept. */

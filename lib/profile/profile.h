@@ -141,6 +141,8 @@ struct profile_quality {
 	bool measured;
 	/* A store could not read everything that the query selects. */
 	bool damaged;
+	/* Frames have one line a function, where not all of its samples need to be. */
+	bool one_line;
 	u32 limited; /* of enum profile_limited */
 };
 

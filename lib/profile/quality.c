@@ -43,7 +43,7 @@ void profile_derive_quality(struct profile *p)
 {
 	u32 t = profile_find_type(p, SAMPLE_TYPE_SAMPLES);
 
-	p->quality = (struct profile_quality){};
+	p->quality = (struct profile_quality){.one_line = p->quality.one_line};
 	for (size_t i = 0; t != PROFILE_NONE && i < p->n_samples; i++) {
 		const struct profile_sample *s = profile_sample(p, i);
 

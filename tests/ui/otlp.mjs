@@ -24,7 +24,7 @@ export async function sendSpans(url, service, spans) {
 }
 
 /**
- * samples: [[trace, span (0: none), "leaf;...;root", ms, time, what was waited for, or attributes of the sample by name]]; files: function → [file, line]; report: labels of
+ * samples: [[trace, span (0: none), "leaf;...;root", ms, time, what was waited for, or attributes of the sample by name]], a frame with its line: "check@28"; files: function → [file, line]; report: labels of
  * the agent; kind: the type; period: the name of its period, else it has none unless it is CPU time.
  */
 export async function sendSamples(url, service, samples, files = {}, report = {}, kind = "cpu", period = kind === "cpu" ? "cpu" : "") {
@@ -51,13 +51,14 @@ export async function sendSamples(url, service, samples, files = {}, report = {}
     const [key, value] = a ? JSON.parse(a) : [];
     return a ? { keyStrindex: index(strings, key), value: typeof value === "number" ? { intValue: String(value) } : { stringValue: value } } : {};
   });
-  const table = functions.map((f) => ({ nameStrindex: index(strings, f), filenameStrindex: index(strings, files[f]?.[0] ?? "") }));
+  const parts = functions.map((f) => /^(.*?)(?:@(\d+))?$/s.exec(f));
+  const table = parts.map(([, f]) => ({ nameStrindex: index(strings, f), filenameStrindex: index(strings, files[f]?.[0] ?? "") }));
   await post(`${url}v1development/profiles`, {
     resourceProfiles: [{ resource: { attributes: [text("service.name", service)] }, scopeProfiles: [{
       scope: { attributes: Object.entries(report).map(([k, v]) => text(k, String(v))) }, profiles: [{
       sampleType: type, samples: rows, ...of || {}, timeUnixNano: `${samples[0][4]}000000` }] }] }],
     dictionary: { mappingTable: [{}], attributeTable: attributes, linkTable: links, stackTable: stacks.map((s) => ({ locationIndices: JSON.parse(s) })),
-      locationTable: functions.map((f, i) => (i ? { lines: [{ functionIndex: i, line: String(files[f]?.[1] ?? 0) }],
+      locationTable: parts.map(([, f, line], i) => (i ? { lines: [{ functionIndex: i, line: line ?? String(files[f]?.[1] ?? 0) }],
         ...f.startsWith("[woken by ") ? { attributeIndices: [1] } : {} } : {})),
       functionTable: table, stringTable: strings },
   });

@@ -238,6 +238,90 @@ Test(html, samples_of_waits_tell_thread_lock_and_time)
 	cr_assert_eq(n, 0, "without threads the tree tells all");
 }
 
+/* A frame of shop.py's `name` in a line; 0: its line is not known. */
+static u32 line_of(struct profile *p, const char *name, u32 line)
+{
+	struct profile_function fn = {
+		.name = string(p, name), .file = string(p, "shop.py"), .start_line = 27};
+	struct profile_frame f = {.mapping = PROFILE_NONE, .line = line, .kind = FRAME_PYTHON};
+	u32 id;
+
+	fn.system_name = fn.name;
+	cr_assert_eq(profile_add_function(p, &fn, &f.function), 0);
+	cr_assert_eq(profile_add_frame(p, &f, &id), 0);
+	return id;
+}
+
+static void add_lines(struct profile *p, const u32 *lines, size_t n, s64 value)
+{
+	u32 frames[8], stack;
+
+	for (size_t i = 0; i < n; i++)
+		frames[i] = line_of(p, "check", lines[i]);
+	cr_assert_eq(profile_add_stack(p, frames, n, &stack), 0);
+	cr_assert_eq(profile_add_sample(p, 0, PROFILE_NONE, stack, &value), 0);
+}
+
+/*
+ * Line 28 has 5 of 16: in the first stack it stands twice and counts once, and line 30 counts,
+ * too; 4 have no line.
+ */
+Test(html, the_hot_line_of_a_function_has_its_base)
+{
+	static const u8 want[] = {/* lines of all and check */ 0, 28, /* value */ 10, /* of */ 32};
+	_cleanup_profile_ struct profile *p = profile_create(), *again = NULL;
+	_cleanup_str_ struct str page = {}, second = {};
+	_cleanup_body_ struct body b = {}, c = {};
+	_cleanup_free_ char *got = NULL, *none = NULL;
+	struct diag d = {};
+	size_t n;
+
+	cr_assert_eq(profile_add_table_type(p, SAMPLE_TYPE_SAMPLES), 0);
+	add_lines(p, (u32[]){28, 30, 28}, 3, 4);
+	add_lines(p, (u32[]){28}, 1, 1);
+	add_lines(p, (u32[]){31}, 1, 3);
+	add_lines(p, (u32[]){32}, 1, 4);
+	add_lines(p, (u32[]){0}, 1, 4);
+	write_page(p, NULL, &page);
+	b = unpack(&page);
+	got = section(&b, "LINE", &n);
+	cr_assert_eq(n, sizeof(want));
+	cr_assert_eq(memcmp(got, want, n), 0);
+	/* A page has one line a function, of which it does not know the share. */
+	cr_assert_eq(html_read((const u8 *)page.data, page.n, &again, &d), 0, "%s", d.text);
+	write_page(again, NULL, &second);
+	c = unpack(&second);
+	none = section(&c, "LINE", &n);
+	cr_assert_eq(n, 0);
+}
+
+/* Where a function starts is not known: the one line that the page has tells no share. */
+Test(html, one_of_the_lines_hit_is_no_hot_line)
+{
+	_cleanup_profile_ struct profile *p = profile_create(), *again = NULL;
+	struct profile_function fn = {.name = string(p, "f"), .file = string(p, "a.c")};
+	struct profile_frame f = {.mapping = PROFILE_NONE, .line = 5, .kind = FRAME_NATIVE};
+	_cleanup_str_ struct str page = {}, second = {};
+	_cleanup_free_ char *none = NULL;
+	_cleanup_body_ struct body c = {};
+	struct diag d = {};
+	u32 frame_id, stack;
+	size_t n;
+
+	fn.system_name = fn.name;
+	cr_assert_eq(profile_add_table_type(p, SAMPLE_TYPE_SAMPLES), 0);
+	cr_assert_eq(profile_add_function(p, &fn, &f.function), 0);
+	cr_assert_eq(profile_add_frame(p, &f, &frame_id), 0);
+	cr_assert_eq(profile_add_stack(p, &frame_id, 1, &stack), 0);
+	cr_assert_eq(profile_add_sample(p, 0, PROFILE_NONE, stack, (s64[]){1}), 0);
+	write_page(p, NULL, &page);
+	cr_assert_eq(html_read((const u8 *)page.data, page.n, &again, &d), 0, "%s", d.text);
+	write_page(again, NULL, &second);
+	c = unpack(&second);
+	none = section(&c, "LINE", &n);
+	cr_assert_eq(n, 0);
+}
+
 Test(html, zero_lost_is_said_only_when_counted)
 {
 	_cleanup_profile_ struct profile *p = from_folded("app;main 1\n");

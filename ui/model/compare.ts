@@ -68,7 +68,7 @@ export function compareProfiles(before: Profile, after: Profile): Profile {
   const mappings = union<Mapping>(after.mappings, before.mappings, (m) => `${m.buildId}\n${m.path}`);
   const frames = concat(after.frames, before.frames, strings.of, kinds.of, mappings.of);
   const p: Profile = {
-    strings: strings.all, kinds: kinds.all, mappings: mappings.all, frames, tree: after.tree,
+    strings: strings.all, kinds: kinds.all, mappings: mappings.all, frames, tree: after.tree, hot: after.hot ?? null,
     meta: { ...after.meta, baseTitle: before.meta.title, baseSamples: before.meta.quality.samples },
   };
   const b = new TreeBuilder(p, functionIds(p), after.tree.frame[0]!, true);

@@ -7,6 +7,23 @@ import { base } from "./text.ts";
 import { GROUP, INLINED, NONE } from "./tree.ts";
 import type { Profile, Tree } from "./tree.ts";
 
+export interface HotLine {
+  /** "shop.py:28" */
+  place: string;
+  line: number;
+  /** Of the function's value in the whole profile. */
+  share: number;
+  total: number;
+}
+
+/** Where a frame's function spends most; null if no sample has a line of it. */
+export function hotLine(p: Profile, f: number): HotLine | null {
+  const { hot } = p;
+  const line = hot?.line[f] ?? 0;
+  return hot && line > 0 && hot.total[f]! > 0
+    ? { place: `${base(p.strings[p.frames.file[f]!] ?? "")}:${line}`, line, share: hot.value[f]! / hot.total[f]!, total: hot.total[f]! } : null;
+}
+
 export interface FunctionIds {
   n: number;
   /** Function id by frame id. */

@@ -5,7 +5,7 @@
  * DataError that the page shows.
  */
 import { buildTree, DataError, GROUP, INLINED, LINE_SAMPLED, NONE } from "./tree.ts";
-import type { FrameTable, Kind, Mapping, Meta, Profile, Samples, Tree } from "./tree.ts";
+import type { FrameTable, HotLines, Kind, Mapping, Meta, Profile, Samples, Tree } from "./tree.ts";
 
 const MAGIC = "CULPRIT1";
 
@@ -120,6 +120,12 @@ function readFrames(r: Reader, strings: number, kinds: number, mappings: number)
     mapping[i] = mapping[i] === 0 ? NONE : mapping[i]! - 1;
   }
   return { n, name, kind, flags, file, line, mapping };
+}
+
+function readHotLines(r: Reader, frames: number): HotLines {
+  const line = r.ids(frames, NONE);
+  const values = (): Float64Array => Float64Array.from(line, (l) => l > 0 ? r.zigzag() : 0);
+  return { line, value: values(), total: values() };
 }
 
 function readTree(r: Reader, base: Reader | undefined, frames: number): Tree {
@@ -247,7 +253,8 @@ export function parseBody(bytes: Uint8Array): Profile {
   // The root stands for everything whatever its frame says.
   frames.flags[tree.frame[0]!]! |= GROUP;
   const samples = sections.get("SMPL");
-  return { strings, kinds, mappings, frames, tree, meta, ...samples ? { samples: readSamples(samples, strings, tree.n) } : {} };
+  const lines = sections.get("LINE");
+  return { strings, kinds, mappings, frames, tree, meta, hot: lines ? readHotLines(lines, frames.n) : null, ...samples ? { samples: readSamples(samples, strings, tree.n) } : {} };
 }
 
 /** Base64 text of a zlib stream, as it stands in the page, to a profile. */

@@ -50,7 +50,7 @@ export interface Tree {
   base: { self: Float64Array; total: Float64Array } | null;
   /** Number of levels: 1 + the largest depth. */
   levels: number;
-  /** By node: how many frames a box of mine.ts stands for, 0 for a frame. */
+  /** By node: how many frames a box of mine.ts or chains.ts stands for, 0 for a frame. */
   folded?: Uint32Array;
 }
 
@@ -105,6 +105,13 @@ export interface Samples {
   us: Float64Array;
 }
 
+/** By frame: the line with the most samples of its function in the whole profile (0: not known), their value, and that of the function. */
+export interface HotLines {
+  line: Uint32Array;
+  value: Float64Array;
+  total: Float64Array;
+}
+
 export interface Profile {
   strings: string[];
   kinds: Kind[];
@@ -113,6 +120,7 @@ export interface Profile {
   tree: Tree;
   meta: Meta;
   samples?: Samples;
+  hot?: HotLines | null;
 }
 
 export class DataError extends Error {}
@@ -170,11 +178,12 @@ export function frameName(p: Profile, frame: number): string {
   return p.strings[p.frames.name[frame]!] ?? "";
 }
 
-/** Of a box what it stands for: "12 runtime frames". */
+/** Of a box what it stands for: "12 runtime frames", of a chain (chains.ts) "3 own frames". */
 export function nodeName(p: Profile, tree: Tree, node: number): string {
   const frame = tree.frame[node]!;
   const name = frameName(p, frame);
-  return p.frames.flags[frame]! & COLLAPSED ? `${tree.folded?.[node] ?? ""} ${name} frames`.trim() : name;
+  const n = tree.folded?.[node] || "";
+  return p.frames.flags[frame]! & COLLAPSED ? `${n} ${name} frames`.trim() : n ? `${n} own frames` : name;
 }
 
 function stringHash(s: string, h: number): number {

@@ -188,6 +188,14 @@ export function encodeBody(p: Profile): Uint8Array {
   section("KIND", kinds);
   section("MAPS", maps);
   section("FRAM", frames);
+  if (p.hot) {
+    const { line, value, total } = p.hot;
+    const w = new Writer();
+    line.forEach((v) => w.varint(v));
+    for (const column of [value, total])
+      column.forEach((v, i) => line[i] && w.zigzag(v));
+    section("LINE", w);
+  }
   section("TREE", tree);
   if (t.base) {
     const b = new Writer();

@@ -13,7 +13,7 @@ import type { CodeOf, Filter, WaitView } from "../model/address.ts";
 import { whyNotMeasured } from "../model/measurements.ts";
 import type { FunctionOf } from "../model/measurements.ts";
 import type { Factors } from "../model/cost.ts";
-import { functionIds } from "../model/functions.ts";
+import { functionIds, hotLine } from "../model/functions.ts";
 import { baseScale, weigh } from "../model/layout.ts";
 import type { WidthBy } from "../model/layout.ts";
 import { exactly, findMatches, matchedWeight, matcher, matchFrames, nextMatch, widestMatch } from "../model/search.ts";
@@ -24,6 +24,7 @@ import type { Losses } from "../model/stats.ts";
 import { count, percent, value } from "../model/text.ts";
 import { applyTransform, invert, narrowGroups, withoutGroups, withoutPaths } from "../model/transform.ts";
 import type { Transform } from "../model/transform.ts";
+import { foldChains, isChain } from "../model/chains.ts";
 import { collapseOthers, hiddenMatches, insideOf, mineByWeight, ownersOf, parseRules, selfWithHidden, weightOfMatches, withBoxes } from "../model/mine.ts";
 import { COLLAPSED, findPath, frameName, GROUP, heaviestFirst, INLINED, NONE, nodeName, pathHashes, pathId, pathOf } from "../model/tree.ts";
 import type { Profile, Samples, Tree } from "../model/tree.ts";
@@ -34,6 +35,7 @@ import { chosenOf, objectRows, profileWaits, splitIdle, toggle, waitOf } from ".
 import { readWakes, wokenBy } from "../model/wakes.ts";
 import { Crumbs, Legend, Quality } from "./bar.tsx";
 import { Card, interval } from "./card.tsx";
+import type { CardProps } from "./card.tsx";
 import { copy } from "./copy.ts";
 import { ANIMATION_MS, calm, Flame } from "./flame.tsx";
 import type { FoldedSum, Place, Seek, Span, Spot } from "./flame.tsx";
@@ -151,7 +153,7 @@ function sampleThreads(s: Samples): Map<string, string> {
 /** The profile without the paths to waits for work. */
 function withoutIdlePaths(p: Profile): Profile {
   const idle = (f: number): boolean => waitOfFrame(p.kinds[p.frames.kind[f]!]?.name ?? "", frameName(p, f))?.id === "IDLE";
-  return p.tree.frame.some(idle) ? { ...p, tree: withoutPaths(p, p.tree, functionIds(p), idle) } : p;
+  return p.tree.frame.some(idle) ? { ...p, hot: null, tree: withoutPaths(p, p.tree, functionIds(p), idle) } : p;
 }
 
 /** The category that a transform keeps alone, as a filter. */
@@ -172,7 +174,7 @@ export function App(p: Props): preact.JSX.Element {
     held.current = p.profile;
   const whole = held.current;
   const onlyKey = JSON.stringify([state.only, state.range]);
-  const chosen = useMemo(() => inFile && (state.only.length > 0 || state.range) ? { ...whole, tree: selectSamples(whole, state.only, state.range) } : whole,
+  const chosen = useMemo(() => inFile && (state.only.length > 0 || state.range) ? { ...whole, hot: null, tree: selectSamples(whole, state.only, state.range) } : whole,
                          [whole, inFile, onlyKey]);
   // A server leaves out the time of idle threads; in a file the page does.
   const plain = useMemo(() => inFile && !state.idle ? withoutIdlePaths(chosen) : chosen, [chosen, inFile, state.idle]);
@@ -224,21 +226,29 @@ export function App(p: Props): preact.JSX.Element {
     const m = owners?.divides ? collapseOthers(profile, upright, ids, owners) : null;
     return m && state.byWeight ? mineByWeight(m) : m;
   }, [profile, upright, ids, owners, state.byWeight]);
-  const tree = useMemo(() => {
-    const t = state.inverted ? invert(profile, mine?.tree ?? upright, ids) : mine?.tree ?? upright;
-    return state.byWeight && t !== mine?.tree ? heaviestFirst(t).tree : t;
-  }, [profile, upright, mine, ids, state.inverted, state.byWeight]);
-  // The table has the numbers of the picture's nodes, but an own function with the hidden frames that it calls.
-  const tableTree = useMemo(() => mine ? selfWithHidden(mine) : state.inverted ? upright : tree, [mine, upright, tree, state.inverted]);
-  const scale = baseScale(profile.tree, normalise);
-  const weights = useMemo(() => weigh(tree, state.widthBy, scale), [tree, state.widthBy, scale]);
-  const hashes = useMemo(() => pathHashes(profile, tree), [profile, tree]);
-  const colours = useMemo(() => colouring(profile, tree, theme, colourBy, normalise),
-                          [profile, tree, theme, colourBy, normalise]);
   const search = useMemo(() => matcher(state.search), [state.search]);
   const badSearch = search !== null && "error" in search ? search.error : "";
   const matchedFrames = useMemo(() => (search && !badSearch ? matchFrames(profile, search) : null), [profile, search]);
-  const inBoxes = useMemo(() => mine && matchedFrames ? hiddenMatches(mine, upright, matchedFrames) : null, [mine, upright, matchedFrames]);
+  const chained = useMemo(() => mine && !state.inverted ? foldChains(profile, mine, matchedFrames) : null, [profile, mine, state.inverted, matchedFrames]);
+  const drawn = chained ?? mine;
+  const tree = useMemo(() => {
+    const t = state.inverted ? invert(profile, mine?.tree ?? upright, ids) : drawn?.tree ?? upright;
+    return state.byWeight && t !== drawn?.tree ? heaviestFirst(t).tree : t;
+  }, [profile, upright, mine, drawn, ids, state.inverted, state.byWeight]);
+  // The number of a node, or of the first of a box, in the tree of the table.
+  const inTable = (node: number): number => chained ? chained.from[node]! : node;
+  // The table lists the functions of chains, too, and an own function with the hidden frames that it calls.
+  const tableTree = useMemo(() => mine ? selfWithHidden(mine) : state.inverted ? upright : tree, [mine, upright, tree, state.inverted]);
+  const scale = baseScale(profile.tree, normalise);
+  const weights = useMemo(() => weigh(tree, state.widthBy, scale), [tree, state.widthBy, scale]);
+  // Of chains the hashes of their functions: newer samples, or a search, may show these one by one.
+  const hashes = useMemo(() => {
+    const h = pathHashes(profile, chained ? mine!.tree : tree);
+    return chained ? { lo: Uint32Array.from(chained.from, (i) => h.lo[i]!), hi: Uint32Array.from(chained.from, (i) => h.hi[i]!) } : h;
+  }, [profile, tree]);
+  const colours = useMemo(() => colouring(profile, tree, theme, colourBy, normalise),
+                          [profile, tree, theme, colourBy, normalise]);
+  const inBoxes = useMemo(() => drawn && matchedFrames ? hiddenMatches(drawn, upright, matchedFrames) : null, [drawn, upright, matchedFrames]);
   const matches = useMemo(() => (matchedFrames ? findMatches(tree, matchedFrames, state.inverted ? null : inBoxes?.boxes) : null),
                           [profile, tree, matchedFrames, inBoxes]);
 
@@ -275,6 +285,7 @@ export function App(p: Props): preact.JSX.Element {
   }, [owners, ids]);
 
   const arrived = useArrived(tree, zoom);
+  const tableZoom = useMemo(() => state.inverted ? ALL : { first: inTable(arrived.first), last: inTable(arrived.last) }, [arrived, chained, state.inverted]);
 
   const [focus, setFocus] = useNode(hashes);
   // The function of the table's row under the pointer, and that of the box under the pointer.
@@ -335,14 +346,15 @@ export function App(p: Props): preact.JSX.Element {
 
   // The function that keys and the menu are about: that of the focused frame, else of the row that was chosen last.
   const [picked, setPicked] = useState<{ frame: number; profile: Profile } | null>(null);
-  const current = focus > 0 ? tree.frame[focus]! : picked?.profile === profile ? picked.frame : -1;
+  const isChainBox = (node: number): boolean => chained !== null && isChain(profile, chained, node);
+  const current = focus > 0 ? isChainBox(focus) ? -1 : tree.frame[focus]! : picked?.profile === profile ? picked.frame : -1;
   const isBox = (f: number): boolean => (profile.frames.flags[f]! & COLLAPSED) !== 0;
   const transform = (op: Transform["op"], f: number): void => isBox(f) ? undefined
     : change({ zoom: "", transforms: [...state.transforms, op === "merge" ? { op } : { op, name: frameName(profile, f) }] }, true);
   const fileOf = (f: number): string => profile.strings[profile.frames.file[f]!] ?? "";
   const openSource = (f: number): void => {
     if (fileOf(f) !== "")
-      p.onSource?.(fileOf(f), profile.frames.line[f]!);
+      p.onSource?.(fileOf(f), hotLine(profile, f)?.line ?? profile.frames.line[f]!);
   };
   /** Code that was made at run time has no file; its kind is sent instead, and the server explains why it has no code. */
   const codeOf = (f: number): CodeOf | null => {
@@ -487,10 +499,11 @@ export function App(p: Props): preact.JSX.Element {
       ["Copy name", () => void copy(name)],
     ];
   };
-  const ofHidden = (node: number): { inHidden: number; inside: [string, number][] | null } => ({
-    inHidden: mine!.hidden[node] ? 0 : tableTree.self[node]! - tree.self[node]!,
-    inside: isBox(tree.frame[node]!) ? insideOf(mine!, upright, ids, node).map(([f, v]) => [frameName(profile, f), v]) : null,
-  });
+  const ofHidden = (node: number): Pick<CardProps, "inHidden" | "inside" | "chain"> => isChainBox(node)
+    ? { chain: Array.from(mine!.tree.frame.subarray(inTable(node), inTable(node) + tree.folded![node]!), (f) => frameName(profile, f)) } : {
+      inHidden: drawn!.hidden[node] ? 0 : tableTree.self[inTable(node)]! - tree.self[node]!,
+      inside: isBox(tree.frame[node]!) ? insideOf(drawn!, upright, ids, node).map(([f, v]) => [frameName(profile, f), v]) : null,
+    };
   const colourings: [ColourBy, string][] = [["kind", "by kind"], ["package", "by binary"], ["name", "by function"]];
   if (waits)
     colourings.unshift(["wait", "by wait"]);
@@ -511,7 +524,7 @@ export function App(p: Props): preact.JSX.Element {
   // A box that holds a match is heavier than the match: the share is that of the stacks.
   const uncut = useMemo(() => mine ? weigh(upright, state.widthBy, scale).self : null, [mine, upright, state.widthBy, scale]);
   const matchedIn = (first: number, last: number): number => !matches || !matchedFrames ? 0
-    : mine && uncut && (!state.inverted || first === 0) ? weightOfMatches(mine, upright, matchedFrames, uncut, state.inverted ? 0 : first, state.inverted ? 0 : last)
+    : drawn && uncut && (!state.inverted || first === 0) ? weightOfMatches(drawn, upright, matchedFrames, uncut, state.inverted ? 0 : first, state.inverted ? 0 : last)
       : matchedWeight(matches, weights, weights.start[first]!, weights.start[last]! + weights.total[last]!);
   const matched = matches && v1 > v0 ? matchedIn(zoom.first, zoom.last) / (v1 - v0) : 0;
   const matchedAll = matches && zoom.first !== 0 && weights.total[0]! > 0 ? matchedIn(0, 0) / weights.total[0]! : 0;
@@ -525,6 +538,7 @@ export function App(p: Props): preact.JSX.Element {
     `total ${percent(tree.total[focus]! / (profile.tree.total[0]! || 1))} of all`,
     state.inverted ? "" : `self ${percent(tree.self[focus]! / (profile.tree.total[0]! || 1))}`,
     k > 0 ? `95 % interval ${interval(profile, tree, tree.total[focus]!)}` : "",
+    hotLine(profile, tree.frame[focus]!) ? `hottest line ${hotLine(profile, tree.frame[focus]!)!.place}` : "",
   ].filter((s) => s !== "").join(", ");
   const counts = valueType(meta.type, meta.unit).help || meta.type;
   const empty = profile.tree.total[0] === 0 && (profile.tree.base?.total[0] ?? 0) === 0;
@@ -640,7 +654,7 @@ export function App(p: Props): preact.JSX.Element {
       </main>
       {panes === "both" && <Splitter wide={wide} split={split} onSplit={setSplit} />}
       {table && <FunctionList profile={profile} tree={tableTree} own={mine && owners ? ownFrames : null} onAll={() => showMine(false)}
-                              onMenu={(f, at) => openMenu(f, -1, at)} ids={ids} zoom={state.inverted ? ALL : arrived} sort={state.sort}
+                              onMenu={(f, at) => openMenu(f, -1, at)} ids={ids} zoom={tableZoom} sort={state.sort}
                               alone={panes === "table"} descending={state.descending} filter={state.filter} normalise={normalise}
                               matched={matchedFrames} over={over} onOver={setLinked} onSort={(sort, descending) => change({ sort, descending })}
                               onFilter={(filter) => change({ filter })} onSandwich={openSandwich}
@@ -651,9 +665,9 @@ export function App(p: Props): preact.JSX.Element {
                               }} />}
       {hover?.profile === profile && !menu && <Card profile={profile} tree={hover.tree} all={profile.tree.total[0]!} zoom={hover.zoom}
                                normalise={normalise} factors={p.factors ?? null} withSelf={hover.withSelf}
-                               {...mine && hover.tree === mine.tree && !hover.spot.folded ? ofHidden(hover.spot.first) : {}} spot={hover.spot} at={hover.at} sheet={hover.touch} />}
+                               {...drawn && hover.tree === drawn.tree && !hover.spot.folded ? ofHidden(hover.spot.first) : {}} spot={hover.spot} at={hover.at} sheet={hover.touch} />}
       {menu && <Menu at={menu.at} name={menu.node < 0 ? frameName(profile, menu.frame) : nodeName(profile, tree, menu.node)} onClose={() => setMenu(null)}
-                     items={[...menu.node < 0 ? [] : ofNode(menu.node), ...isBox(menu.frame) ? [["Show all frames", () => showMine(false), "x"] as Item] : ofFunction(menu.frame)]} />}
+                     items={[...menu.node < 0 ? [] : ofNode(menu.node), ...isBox(menu.frame) || (menu.node >= 0 && isChainBox(menu.node)) ? [["Show all frames", () => showMine(false), "x"] as Item] : ofFunction(menu.frame)]} />}
       {help && <Help diff={diff} more={p.keys} onClose={() => setHelp(false)} />}
       <div class="spoken" role="status" aria-live="polite">{spoken}</div>
     </div>

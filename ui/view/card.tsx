@@ -4,6 +4,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { changeScore } from "../draw/colour.ts";
 import { costHelp, costText, monthly } from "../model/cost.ts";
 import type { Factors } from "../model/cost.ts";
+import { hotLine } from "../model/functions.ts";
 import { baseScale } from "../model/layout.ts";
 import { baseSamplesPerValue, samplesPerValue, significant, wilson } from "../model/stats.ts";
 import { count, percent, plural, signed, three, value } from "../model/text.ts";
@@ -25,6 +26,8 @@ export interface CardProps {
   /** Of an own frame: the value of hidden frames below it, 0 if none. Of a box: its functions, heaviest first. */
   inHidden?: number;
   inside?: [name: string, self: number][] | null;
+  /** The functions of a box of own frames, each called by the one before. */
+  chain?: string[];
   spot: Spot;
   at: Place;
   /** For touch: a card of the screen's width, on the half that was not touched. */
@@ -133,7 +136,15 @@ function Frame(p: CardProps): preact.JSX.Element {
   const file = strings[frames.file[f]!] ?? "";
   const m = frames.mapping[f] === NONE ? null : mappings[frames.mapping[f]!];
   const group = (flags & GROUP) !== 0;
+  const hot = hotLine(profile, f);
   const { folded } = tree;
+  if (p.chain)
+    return <>
+      <h2>{nodeName(profile, tree, spot.first)}</h2>
+      <p class="chips"><span class="chip">your code</span><span class="chip">x shows all frames</span></p>
+      <Weights {...p} />
+      <p class="where">functions that call only one another: {p.chain.slice(0, 6).join(" → ")}{p.chain.length > 6 && ` and ${count(p.chain.length - 6)} more`}</p>
+    </>;
   if (flags & COLLAPSED)
     return <>
       <h2>{nodeName(profile, tree, spot.first)}</h2>
@@ -150,8 +161,10 @@ function Frame(p: CardProps): preact.JSX.Element {
       {m && <span class="chip mono" title={m.path}>{m.path}</span>}
     </p>
     <Weights {...p} />
-    {file !== "" && <p class="where mono">{file}{frames.line[f] ? `:${frames.line[f]}` : ""}
-      {(flags & LINE_SAMPLED) !== 0 && " (one of the lines hit)"}</p>}
+    {file !== "" && <p class="where mono">{file}{frames.line[f] && !(hot && flags & LINE_SAMPLED) ? `:${frames.line[f]}` : ""}
+      {!hot && (flags & LINE_SAMPLED) !== 0 && " (one of the lines hit)"}</p>}
+    {hot && <p class="where">hottest line <b class="mono">{hot.place}</b>: {percent(hot.share)} of this function’s {value(hot.total, profile.meta.unit, profile.meta.type)} in the
+      whole profile{tree.base ? " after" : ""}</p>}
     {m?.buildId && <p class="where mono">build-id {m.buildId}</p>}
     {kind && frameKind(kind.name)?.class === "note" && !group && <p class="where">{kind.help}</p>}
   </>;
