@@ -114,7 +114,7 @@ it("what arrives replaces the picture and nothing else: zoom, search, scroll, fo
   for (let i = 0; i < 60; i++)
     services.app.lines.push(`app;main;render;many_${String(i).padStart(2, "0")} 1`);
   const s = new Server(services);
-  const p = await live(s, { hash: "#t=1" });
+  const p = await live(s, { hash: "#t=1&a=1" });
   const flame = p.page.locator(".flame");
   const scroll = () => flame.evaluate((e) => [e.scrollHeight - e.scrollTop, e.scrollHeight]);
   await p.key("/");
@@ -155,7 +155,7 @@ it("who scrolls while newer samples come is not taken back", async () => {
   const deep = (n) => `app;main;${Array.from({ length: n }, (_, i) => `level_${i}`).join(";")}`;
   const services = { app: { lines: [...KNOWN, `${deep(80)} 40`] } };
   const s = new Server(services);
-  const p = await live(s, { hash: "#t=0" });
+  const p = await live(s, { hash: "#t=0&a=1" });
   // All the time, and so between the two: what is in sight is this far from the floor, or the picture moved it.
   await p.page.evaluate(() => {
     const e = document.querySelector(".flame");

@@ -11,7 +11,7 @@ import { install } from "../../ui/build.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 install(here);
-const all = ["page", "live", "bugs", "server", "views", "waits", "servers", "traces", "tasks", "kept", "policies", "skywalking", "hostile", "up", "trial", "demo", "tour", "growth", "measure", "overtime", "mycode", "first"];
+const all = ["page", "live", "bugs", "server", "views", "waits", "servers", "traces", "tasks", "kept", "policies", "skywalking", "hostile", "up", "trial", "demo", "tour", "growth", "measure", "overtime", "mycode", "first", "answers", "walk"];
 // They wait for the agents of others, for minutes.
 const slow = ["skywalking"];
 const quick = process.argv[2] === "--quick";

@@ -455,16 +455,27 @@ async function askAgents(a: Round): Promise<{ part: Part; damaged: boolean }> {
   return { part: { of: "agents", agents: readAgents(agents), events: eventTexts(health) }, damaged: false };
 }
 
+/** The marks of the rounds of one state, which are asked for once a minute: they change rarely. */
+export interface KeptMarks {
+  at: number;
+  type: string;
+  marks: Mark[];
+}
+const MARKS_MS = 60000;
+
 /** Views with charts have marks. */
-async function askMarks(a: Round): Promise<Mark[]> {
-  const { state, source, range, signal } = a;
+async function askMarks(a: Round, kept: KeptMarks): Promise<Mark[]> {
+  const { state, source, range, signal, type } = a;
   if (state.view !== "flame" && state.view !== "compare")
     return [];
+  const at = Date.now();
+  if (at - kept.at < MARKS_MS && kept.type === type)
+    return kept.marks;
   const sides = [{ range, service: state.service, filters: state.filters }, ...state.view === "compare" ? [{ range: baseRange(state.base, range),
     service: state.base.service ?? state.service, filters: state.base.filters ?? state.filters }] : []];
-  const all = await Promise.all(sides.map(async (s) => marksOf(readMarks(await source.json("annotations", { ...within(s.range), type: a.type,
+  const all = await Promise.all(sides.map(async (s) => marksOf(readMarks(await source.json("annotations", { ...within(s.range), type,
     query: selector(s.service, []) }, signal)), s.service, s.filters)));
-  return all.flat();
+  return Object.assign(kept, { at, type, marks: all.flat() }).marks;
 }
 
 const ASK: Record<Part["of"], (a: Round) => Promise<Answer>> = { overview: askOverview, flame: askFlame, services: askTable, compare: askCompare, traces: askTraces, tasks: askTasks, growth: askGrowth, agents: askAgents };
@@ -480,7 +491,7 @@ export function requestQuery(s: LiveState, type: string): string {
   return selector("", s.view === "tasks" ? [{ label: "task", value: s.task, not: false }, ...kept] : shownFilters(s, type));
 }
 
-export async function ask(source: Source, state: LiveState, signal: AbortSignal): Promise<View> {
+export async function ask(source: Source, state: LiveState, signal: AbortSignal, marksKept: KeptMarks): Promise<View> {
   // The first answer also has the server's clock, on which the range is based.
   source.first ||= readFirst(await source.json("stats", {}, signal));
   const range = rangeAt(state, source.now());
@@ -495,7 +506,7 @@ export async function ask(source: Source, state: LiveState, signal: AbortSignal)
   const view = state.view === "files" ? "flame" : state.view;
   const round: Round = { types, source, state, range, type, both: whole?.both ?? "", filters: shownFilters(state, type), signal };
   const [{ part, damaged, own }, marks, agents, health, cost] = await Promise.all([
-    ASK[view](round), askMarks(round), source.json("agents", within(range), signal), source.json("health", {}, signal),
+    ASK[view](round), askMarks(round, marksKept), source.json("agents", within(range), signal), source.json("health", {}, signal),
     // Only the factors are needed, so the range is as short as possible.
     sampleType(type).isCpu ? source.json("cost", { from: range.to - 1, to: range.to, limit: 1 }, signal) : null]);
   return { range: own?.range ?? range, at: source.now(), types, type: own?.type || type, first: source.first, damaged, health: healthText(health, range), factors: cost === null ? null : readFactors(cost), losses: lossesOf(readAgents(agents), state.filters), part, marks };

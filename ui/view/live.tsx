@@ -77,6 +77,7 @@ const KEYS: Keys = [
   [["m"], "filter and group by label"],
   [["g"], "total, stacked, functions, threads, sub-second"],
   [["o", "a"], "source lines of the frame's file, instructions of its function"],
+  [["o"], "overview: the line of the first finding; traces: the first request"],
   [["[", "]"], "earlier, later"],
   [["-"], "zoom out to twice the time range"],
 ];
@@ -597,6 +598,11 @@ function Live({ source }: { source: Source }): preact.JSX.Element {
       break;
     case "y": document.querySelector<HTMLElement>(".copy-link")?.click(); break;
     case "m": setFiltering(pictured); break;
+    case "o":
+      // In a flame graph it is the key of the frame.
+      if (!document.querySelector(".flame-window"))
+        document.querySelector<HTMLElement>(".finding .pick, [aria-label=Requests] tbody .pick")?.click();
+      break;
     case "g": change({ chart: CHARTS[(CHARTS.indexOf(state.chart) + 1) % CHARTS.length]! }); break;
     case "[": change({ range: moved(absolute, -0.5, now) }); break;
     case "]": change({ range: moved(absolute, 0.5, now) }); break;

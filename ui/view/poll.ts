@@ -11,7 +11,7 @@ import { DataError } from "../model/tree.ts";
 import { sampleType, valueType } from "../model/vocab.ts";
 import type { SampleType } from "../model/vocab.ts";
 import { ask } from "./ask.ts";
-import type { View } from "./ask.ts";
+import type { KeptMarks, View } from "./ask.ts";
 import { GoneError, RefusedError, TokenError } from "./source.ts";
 import type { Source } from "./source.ts";
 
@@ -78,6 +78,7 @@ export function usePoll(source: Source, state: LiveState): Poll {
   useEffect(() => {
     const abort = new AbortController();
     const { signal } = abort;
+    const kept: KeptMarks = { at: 0, type: "", marks: [] };
     const run = async (): Promise<void> => {
       if (idle)
         return;
@@ -85,7 +86,7 @@ export function usePoll(source: Source, state: LiveState): Poll {
         const started = Date.now();
         let wait = state.range ? 0 : refreshMs(state.last);
         try {
-          const next = await ask(source, state, signal);
+          const next = await ask(source, state, signal, kept);
           if (signal.aborted)
             return;
           since.current = 0;
