@@ -119,8 +119,7 @@ static inline void check_reader(read_fn *read, int (*probe)(const u8 *, size_t),
 		positive &= profile_sample(p, i)->value[p->default_type] >= 0;
 	check_way(p, folded_write, folded_read, true);
 	check_way(p, pprof_write, pprof_read, false);
-	/* The format has no negative weights: they are left out. It has no waits, which folded text has
-	 * in microseconds. */
+	/* It has no negative weights, and no waits, which folded text counts in microseconds. */
 	if (positive && !is_wait(p))
 		check_way(p, speedscope_write, speedscope_read, true);
 	check_way(p, html_write, html_read, false);

@@ -467,8 +467,10 @@ static void put_records(struct file *f)
 	end_at(f, 90);
 }
 
-#define PIPE_FOLDED                                                                                                          \
-	"app;app+0x1020;app+0x1010;[kernel.kallsyms]+0xffffffff81000020_[k];[kernel.kallsyms]+0xffffffff81000010_[k] 1000\n" \
+#define KERNEL_FOLDED                                                                              \
+	"[kernel.kallsyms]+0xffffffff81000020_[k];[kernel.kallsyms]+0xffffffff81000010_[k]"
+#define PIPE_FOLDED                                                                                \
+	"app;app+0x1020;app+0x1010;" KERNEL_FOLDED " 1000\n"                                       \
 	"child;app+0x1020;app+0x1010 500\n"
 
 Test(perf_data, records_are_taken_in_the_order_of_time)
