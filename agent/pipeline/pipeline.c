@@ -322,13 +322,16 @@ struct pipeline_batch *pipeline_take(struct pipeline *p)
 	 * stacks again. */
 	(void)sampler_drain(p->sampler);
 	deferred_finish_parked(p, TAKE_MAX_NS, records_count_walk);
-	/* Samples that arrived while pages were loaded. */
+	/*
+	 * Samples that arrived while pages were loaded. What counts memory reads the ring, too: a
+	 * walk that was parked there would be counted in the new batch, which lacks its wakers.
+	 */
 	p->closing = true;
 	(void)sampler_drain(p->sampler);
-	p->closing = false;
 	resident_count(p, fresh->started_ns);
 	heap_count(p, fresh->started_ns);
 	alloc_count(p, fresh->started_ns);
+	p->closing = false;
 	for (u32 i = 0; i < b->n_sampled; i++)
 		b->sources[i].period = MAX(b->sources[i].period, sampler_limit(p->sampler, i));
 	sampler_new_epoch(p->sampler);
