@@ -43,7 +43,7 @@ static int read_text(const char *name, char *text, size_t cap, size_t *ret_n)
 
 int proc_read_text(u32 pid, const char *what, char *text, size_t cap, size_t *ret_n)
 {
-	char name[48];
+	char name[96];
 
 	snprintf(name, sizeof(name), "/proc/%u/%s", pid, what);
 	return read_text(name, text, cap, ret_n);
