@@ -381,7 +381,8 @@ static void put_attr(struct file *f, u32 kind, u64 config, u64 period)
 	put(f, HAS_IP_TID_TIME_ID_PERIOD_CHAIN, 8);
 	put(f, 0, 8);
 	put(f, 1 << 18, 8); /* sample_id_all */
-	put(f, 0, 16);
+	put(f, 0, 8);
+	put(f, 0, 8);
 }
 
 static void put_mmap(struct file *f, u32 pid, u64 start, u64 n, u64 offset, const char *path,
@@ -557,7 +558,8 @@ Test(perf_data, a_file_has_names_of_events_behind_its_data)
 	put(&f, 160, 8);
 	put(&f, 280, 8); /* data: at, size */
 	put(&f, data.s.n, 8);
-	put(&f, 0, 16);
+	put(&f, 0, 8);
+	put(&f, 0, 8);
 	put(&f, 1 << 12, 8); /* feature: descriptions of events */
 	for (u32 i = 0; i < 3; i++)
 		put(&f, 0, 8);
