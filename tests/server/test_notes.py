@@ -28,8 +28,8 @@ def upload(server, service, version, at_s, value=10):
 # ---- annotations ----
 
 def test_an_annotation_is_kept(serve, tmp_path):
-    s = serve(directory=tmp_path / "s")
-    a = add(s, "annotations", {"time": NOW - 60000, "text": "deployed 1.2.3", "labels": {"service.name": "shop"}}).json()
+    s, now = serve(directory=tmp_path / "s"), int(time.time() * 1000)
+    a = add(s, "annotations", {"time": now - 60000, "text": "deployed 1.2.3", "labels": {"service.name": "shop"}}).json()
     b = add(s, "annotations", {"time": "now-2m", "text": "<b>config</b>"}).json()
     assert add(s, "annotations", {"text": "now"}).status == 200
     s.process.kill()
@@ -37,10 +37,10 @@ def test_an_annotation_is_kept(serve, tmp_path):
     s = serve(directory=tmp_path / "s")
     found = get(s, "/api/v1/annotations")["annotations"]
     assert [x["text"] for x in found] == ["<b>config</b>", "deployed 1.2.3", "now"]
-    assert found[1] == a and a["labels"] == {"service.name": "shop"} and a["time"] == NOW - 60000
+    assert found[1] == a and a["labels"] == {"service.name": "shop"} and a["time"] == now - 60000
     # Only those in the range, whose end is not in it.
-    assert [x["id"] for x in get(s, "/api/v1/annotations", **{"from": NOW - 60000, "to": NOW - 59999})["annotations"]] == [a["id"]]
-    assert get(s, "/api/v1/annotations", **{"from": NOW - 70000, "to": NOW - 60000})["annotations"] == []
+    assert [x["id"] for x in get(s, "/api/v1/annotations", **{"from": now - 60000, "to": now - 59999})["annotations"]] == [a["id"]]
+    assert get(s, "/api/v1/annotations", **{"from": now - 70000, "to": now - 60000})["annotations"] == []
     assert remove(s, "annotations", b["id"]).status == 200
     assert remove(s, "annotations", b["id"]).status == 404
     assert len(get(s, "/api/v1/annotations")["annotations"]) == 2
