@@ -143,7 +143,7 @@ export class Source {
     } catch (e) {
       // A token that may read only is not asked for again: the page goes on with it.
       if (e instanceof TokenError && this.token)
-        return { said: "This token does not permit changes. Changes need a token with the role write or admin", answer: null };
+        return { said: "This token does not permit changes. Changes need a token with the role admin (annotations and saved views: write)", answer: null };
       return { said: e instanceof Error ? e.message : String(e), answer: null };
     }
   }
