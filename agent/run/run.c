@@ -341,13 +341,18 @@ static int random_percent(void)
 	return getrandom(&v, sizeof(v), 0) == sizeof(v) ? (int)(v % 100) : 0;
 }
 
-/* Only the rate of a clock can change; waits have a budget of their own. */
-static void begin_pace(struct run *r)
+/* The rate that a new pipeline was asked for. Only that of a clock can change; else 0. */
+static u64 asked_hz(const struct run *r)
 {
 	const struct sampler_source *first = pipeline_source(r->options.pipeline, 0);
 
+	return first && first->type == SAMPLE_TYPE_CPU ? first->hz : 0;
+}
+
+static void begin_pace(struct run *r, u64 hz)
+{
 	r->pace.share = r->options.cpu_share;
-	pace_begin(&r->pace, first && first->type == SAMPLE_TYPE_CPU ? first->hz : 0);
+	pace_begin(&r->pace, hz);
 }
 
 static void look_at_pace(struct run *r, u64 now)
@@ -473,7 +478,8 @@ void run_change(struct run *r, const struct run_change *c)
 	r->options.interval_s = c->interval_s;
 	if (c->pipeline || r->options.cpu_share != c->cpu_share) {
 		r->options.cpu_share = c->cpu_share;
-		begin_pace(r);
+		/* The pipeline that goes on may have a lower rate, for the budget before. */
+		begin_pace(r, c->pipeline ? asked_hz(r) : r->pace.asked_hz);
 	}
 	budget_set_limit(r->options.budget, c->memory_limit_bytes);
 	if (!c->probabilistic_percent && r->paused) {
@@ -500,7 +506,7 @@ int run_loop(struct run *r, bool (*ended)(void), struct diag *reterr_diag)
 
 	if (e < 0)
 		return e;
-	begin_pace(r);
+	begin_pace(r, asked_hz(r));
 	r->next_ns = clock_ns(CLOCK_MONOTONIC) + FIRST_PERIOD_MS * 1000000ULL;
 	while (e == 0 && !ended() && !(r->options.is_over && r->options.is_over(r->options.arg))) {
 		u64 now = clock_ns(CLOCK_MONOTONIC);

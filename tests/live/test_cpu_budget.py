@@ -30,9 +30,9 @@ def cpu_ns(receiver, service, begin, end):
 
 @pytest.mark.slow
 def test_the_rate_falls_and_the_values_stay_right(culprit, programs, tmp_path): # noqa: F811
-    """Two minutes. A budget of a tenth of what the rate costs here."""
+    """Two minutes. A budget of a tenth of what the rate costs here. A reload without it restores the rate."""
     with Receiver() as r, Work(programs, "shop") as work, \
-            Agent(culprit, tmp_path, "--cpu-budget", "0.1", export=r.url, frequency=HZ, period=1, comm="split-g") as agent:
+            Agent(culprit, tmp_path, export=r.url, frequency=HZ, period=1, comm="split-g", cpu_budget=0.1) as agent:
         agent.wait_until_it_counts()
         assert agent.metrics()["culprit_agent_rate_hertz"] == HZ
         begin, cpu = time.time_ns(), cpu_seconds(work.process.pid)
@@ -41,6 +41,8 @@ def test_the_rate_falls_and_the_values_stay_right(culprit, programs, tmp_path): 
         end, cpu = time.time_ns(), cpu_seconds(work.process.pid) - cpu
         assert agent.metrics()["culprit_agent_rate_hertz"] < HZ
         assert agent.metrics()["culprit_agent_cpu_budget_ratio"] == pytest.approx(0.001)
+        assert "configuration reloaded" in agent.reload(export=r.url, frequency=HZ, period=1, comm="split-g")
+        wait_for(lambda: r.profiles()[-1].period[1] == 10 ** 9 // HZ, "the rate stays low")
         agent.end()
         assert "--cpu-budget" in agent.stderr
         found, periods = cpu_ns(r, "shop", begin, end)
