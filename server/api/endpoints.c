@@ -113,20 +113,20 @@ static int compare(const void *a, const void *b, void *arg)
 	const struct endpoints *e = arg;
 	const struct spans *s = &e->all.set.spans;
 	const struct endpoint *x = a, *y = b;
-	int services = strcmp(spans_string(s, x->service), spans_string(s, y->service));
-	int names = strcmp(spans_string(s, x->name), spans_string(s, y->name));
+	const char *services[] = {spans_string(s, x->service), spans_string(s, y->service)};
+	const char *names[] = {spans_string(s, x->name), spans_string(s, y->name)};
 	int order;
 
 	if (e->part.column == BY_SERVICE)
-		order = e->part.descending ? -services : services;
+		order = api_list_compare_text(&e->part, services[0], services[1]);
 	else if (e->part.column == BY_ENDPOINT)
-		order = e->part.descending ? -names : names;
+		order = api_list_compare_text(&e->part, names[0], names[1]);
 	else
 		order = api_list_compare(&e->part, number_of(x, e->part.column),
 					 number_of(y, e->part.column));
-	if (order)
-		return order;
-	return services ? services : names;
+	if (order == 0)
+		order = strcmp(services[0], services[1]);
+	return order ? order : strcmp(names[0], names[1]);
 }
 
 static void put_endpoint(struct json_writer *w, const struct spans *s, const struct endpoint *e)
