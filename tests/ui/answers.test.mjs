@@ -14,7 +14,7 @@ import { cannot, convert, culprit, open, openUrl, until } from "./page.mjs";
 import { programs } from "./programs.mjs";
 import { closeAll, serve, text } from "./serve.mjs";
 
-const skip = cannot() || false;
+const skip = cannot();
 const asRoot = skip || (process.getuid() === 0 ? false : "needs root: it records a program");
 const T = Math.floor(Date.now() / 60000) * 60000 - 1200000;
 const RANGE = `from=${T}&to=${T + 600000}`;

@@ -7,7 +7,7 @@ import { hex, sendSamples, sendSpans } from "./otlp.mjs";
 import { cannot, openUrl, until } from "./page.mjs";
 import { closeAll, serve, text } from "./serve.mjs";
 
-const skip = cannot() || false;
+const skip = cannot();
 /* A minute ago, in whole seconds. */
 const T = Math.floor(Date.now() / 1000) * 1000 - 70000;
 const RANGE = `from=${T - 5000}&to=${T + 30000}`;

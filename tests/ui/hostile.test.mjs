@@ -8,7 +8,7 @@ import { after, before, test } from "node:test";
 import { cannot, openUrl, until } from "./page.mjs";
 import { closeAll, serve, text } from "./serve.mjs";
 
-const skip = cannot() || false;
+const skip = cannot();
 const NAMES = {
   markup: "<img src=x onerror=alert(1)>", script: "</script><script>alert(2)</script>", template: "${alert(3)}{{4}}",
   ansi: "\u001b[31mred\u001b]0;title\u0007", turned: "gpj.\u202egnp.exe", isolated: "a\u2066b\u2069c",

@@ -10,7 +10,7 @@ import { cannot, close, convert, convertBytes, culprit, open, until } from "./pa
 import { pprof } from "./pprof.mjs";
 import { programs } from "./programs.mjs";
 
-const skip = cannot() || false;
+const skip = cannot();
 const asRoot = skip || (process.getuid() === 0 ? false : "needs root: it records a program");
 const { folder, start, end } = programs("mycode");
 after(async () => {

@@ -14,13 +14,13 @@ export const culprit = resolve(process.env.CULPRIT ?? join(top, "build/cli/culpr
 const program = process.env.CHROMIUM ?? "/usr/bin/chromium";
 export const ROW = 19;
 
-/** Why the browser tests cannot run here, or "". */
+/** Why the browser tests cannot run here, or false. */
 export function cannot() {
   if (!existsSync(program))
     return `${program} is not there: apt-get install chromium`;
   if (!existsSync(culprit))
     return `${culprit} is not there: make`;
-  return "";
+  return false;
 }
 
 const folder = mkdtempSync(join(tmpdir(), "culprit-ui-"));

@@ -6,7 +6,7 @@ import { AFTER, AT, BEFORE, HOSTILE, HOSTILE2, KNOWN, NARROW } from "./known.mjs
 import { cannot, close, convert, convertBytes, diff, open, until } from "./page.mjs";
 import { pprof } from "./pprof.mjs";
 
-const skip = cannot() || false;
+const skip = cannot();
 let known;
 let narrow;
 

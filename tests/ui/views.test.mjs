@@ -13,7 +13,7 @@ import { cannot, openUrl, until } from "./page.mjs";
 import { pprof } from "./pprof.mjs";
 import { closeAll, serve, text } from "./serve.mjs";
 
-const skip = cannot() || false;
+const skip = cannot();
 const HOUR = 3600000;
 /* Half a minute ago, in whole seconds, and an hour before that. */
 const T = Math.floor(Date.now() / 60000) * 60000 - 60000;

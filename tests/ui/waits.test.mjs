@@ -8,7 +8,7 @@ import { sendSamples } from "./otlp.mjs";
 import { cannot, openHtml, openUrl, top, until } from "./page.mjs";
 import { closeAll, serve } from "./serve.mjs";
 
-const skip = cannot() || false;
+const skip = cannot();
 /* Half a minute ago, in whole seconds. */
 const T = Math.floor(Date.now() / 60000) * 60000 - 60000;
 const RANGE = `from=${T}&to=${T + 60000}`;
